@@ -2,79 +2,56 @@ package main
 
 import (
 	"cmp"
-	"math"
+	"regexp"
 	"strconv"
 	"strings"
 )
 
-// natural compares two names as people sort them: "turn 9" is before "turn 10", and "Gemma 270M" before "Gemma 1B".
+// natural compares two names as people sort them: "turn 9" is before "turn 10", "Gemma 270M" before "Gemma 1B", and "512 KiB" before "2 MiB".
 func natural(a, b string) int {
 	x, y := a, b
 	for x != "" && y != "" {
-		var c int
-		if p, q := number(x), number(y); p > 0 && q > 0 {
-			c = cmp.Or(cmp.Compare(value(x[:p]), value(y[:q])), strings.Compare(x[:p], y[:q]))
-			x, y = x[p:], y[q:]
-		} else {
-			c = cmp.Compare(x[0], y[0])
-			x, y = x[1:], y[1:]
+		p, v := number(x)
+		q, w := number(y)
+		if p == 0 || q == 0 {
+			p, q, v, w = 1, 1, float64(x[0]), float64(y[0])
 		}
-		if c != 0 {
+		if c := cmp.Or(cmp.Compare(v, w), strings.Compare(x[:p], y[:q])); c != 0 {
 			return c
 		}
+		x, y = x[p:], y[q:]
 	}
-	return cmp.Or(cmp.Compare(len(x), len(y)), strings.Compare(a, b))
+	return cmp.Compare(len(x), len(y))
 }
 
-// number is how many bytes of s are a number that s begins with: digits, or a size such as 1.5B.
-func number(s string) int {
-	digits := func(from int) (n int) {
-		for n = from; n < len(s) && '0' <= s[n] && s[n] <= '9'; n++ {
+// A size is a number with a unit: of parameters, as in 270M and 1.5B, or of bytes, as in 512 KiB and 8GB. Other numbers are whole: of 1.10 the points
+// part two.
+var (
+	sizeAt  = regexp.MustCompile(`^([0-9]+(?:\.[0-9]+)?)(?: ?([kKmMgGtT])(i?)[bB]|([kKmMbBgGtT]))(?:[^a-zA-Z0-9]|$)`)
+	wholeAt = regexp.MustCompile(`^[0-9]+`)
+)
+
+// number is the number that s begins with: how many bytes of s it is, and what it says; 0 bytes if there is none.
+func number(s string) (n int, value float64) {
+	if m := sizeAt.FindStringSubmatchIndex(s); m != nil {
+		at, step := 8, 1000.0 // where the unit is among the groups
+		if m[4] >= 0 {
+			at = 4
+			if m[7] > m[6] {
+				step = 1024
+			}
+			n = m[7] + 1 // the B
+		} else {
+			n = m[9]
 		}
-		return n
-	}
-	n := digits(0)
-	if n == 0 {
-		return 0
-	}
-	end := n
-	if end+1 < len(s) && s[end] == '.' {
-		if f := digits(end + 1); f > end+1 {
-			end = f
+		power := map[byte]int{'k': 1, 'm': 2, 'b': 3, 'g': 3, 't': 4}[s[m[at]]|0x20]
+		value, _ = strconv.ParseFloat(s[m[2]:m[3]], 64)
+		for range power {
+			value *= step
 		}
+		return n, value
 	}
-	if end < len(s) && unit(s[end]) > 1 && (end+1 == len(s) || !letter(s[end+1])) {
-		return end + 1
-	}
-	return n // of 1.10 the points part numbers
+	digits := wholeAt.FindString(s)
+	value, _ = strconv.ParseFloat(digits, 64) // infinite if there are too many digits
+	return len(digits), value
 }
-
-// value is what a number says.
-func value(s string) float64 {
-	by := unit(s[len(s)-1])
-	if by > 1 {
-		s = s[:len(s)-1]
-	}
-	v, err := strconv.ParseFloat(s, 64)
-	if err != nil {
-		return math.Inf(1) // too many digits
-	}
-	return v * by
-}
-
-// unit is what a letter behind a number multiplies it by, as in 270M and 1B; 1 for any other byte.
-func unit(b byte) float64 {
-	switch b | 0x20 {
-	case 'k':
-		return 1e3
-	case 'm':
-		return 1e6
-	case 'b', 'g':
-		return 1e9
-	case 't':
-		return 1e12
-	}
-	return 1
-}
-
-func letter(b byte) bool { return 'a' <= b|0x20 && b|0x20 <= 'z' || '0' <= b && b <= '9' }

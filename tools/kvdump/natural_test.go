@@ -14,6 +14,8 @@ func TestNatural(t *testing.T) {
 		{"", "a", "a01", "a1", "a2", "b"},
 		{"x1", "x99999999999999999998", "x99999999999999999999", "xy"},
 		{"9 kilos", "8k", "16k", "1M"},
+		{"100 B", "1 kB", "1 KiB", "512KiB", "2 MiB", "2.5 MiB", "1 GB", "1 GiB"},
+		{"model 8", "model 8 Kinds", "model 8 kb"},
 	} {
 		for _, start := range []int{0, 1, 2} {
 			got := slices.Clone(want)

@@ -214,9 +214,8 @@ DORMOUSE_API dormouse_status dormouse_close(dormouse_store s);
  * is. dormouse_resume is right in both cases, and so is another dormouse_suspend. */
 DORMOUSE_API dormouse_status dormouse_suspend(dormouse_store s, const dormouse_call *call);
 DORMOUSE_API dormouse_status dormouse_resume(dormouse_store s, const dormouse_call *call);
-/* The system is short of memory: level 1 moderate, 2 low, 3 critical, which evicts all that is not pinned. freed is by how many bytes the store's files
- * shrank on the disk, negative where a checkpoint made them longer. It may be null. */
-DORMOUSE_API dormouse_status dormouse_pressure(dormouse_store s, int32_t level, const dormouse_call *call, int64_t *freed);
+/* Gives back memory when the system is short of it: level 1 moderate, 2 low, 3 critical. Nothing goes from the disk, and no later restore gets shorter by it. */
+DORMOUSE_API dormouse_status dormouse_pressure(dormouse_store s, int32_t level, const dormouse_call *call);
 /* What was put and deleted is durable, and what was deleted is in no file, when it returns DORMOUSE_OK. */
 DORMOUSE_API dormouse_status dormouse_sync(dormouse_store s, const dormouse_call *call);
 /* Compares every byte of every file. The report is JSON, in the caller's buffer of cap bytes; needed, which may be null, is set to what it takes. */

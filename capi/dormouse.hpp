@@ -281,12 +281,8 @@ public:
 	void suspend(const dormouse_call *call = nullptr) { check(dormouse_suspend(get(), call)); }
 	void resume(const dormouse_call *call = nullptr) { check(dormouse_resume(get(), call)); }
 	void sync(const dormouse_call *call = nullptr) { check(dormouse_sync(get(), call)); }
-	// pressure frees what a system that is short of memory (level 1 to 3) needs; it gives the bytes on disk.
-	int64_t pressure(int32_t level, const dormouse_call *call = nullptr) {
-		int64_t freed = 0;
-		check(dormouse_pressure(get(), level, call, &freed));
-		return freed;
-	}
+	// pressure gives back memory when the system is short of it (level 1 to 3). Nothing goes from the disk.
+	void pressure(int32_t level, const dormouse_call *call = nullptr) { check(dormouse_pressure(get(), level, call)); }
 	void delete_ref(const std::string &name, const dormouse_call *call = nullptr) { check(dormouse_delete_ref(get(), c_text(name), call)); }
 	dormouse_deleted delete_scope(const std::string &scope, const dormouse_call *call = nullptr) {
 		dormouse_deleted out = DORMOUSE_INIT(dormouse_deleted);

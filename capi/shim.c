@@ -272,9 +272,9 @@ dormouse_status dormouse_resume(dormouse_store s, const dormouse_call *call) {
 	return goResume(LAST(), s, (dormouse_call *)call);
 }
 
-dormouse_status dormouse_pressure(dormouse_store s, int32_t level, const dormouse_call *call, int64_t *freed) {
+dormouse_status dormouse_pressure(dormouse_store s, int32_t level, const dormouse_call *call) {
 	ENTER();
-	return goPressure(LAST(), s, level, (dormouse_call *)call, freed);
+	return goPressure(LAST(), s, level, (dormouse_call *)call);
 }
 
 dormouse_status dormouse_sync(dormouse_store s, const dormouse_call *call) {

@@ -192,15 +192,12 @@ func goSync(e *C.dormouse_error, h C.dormouse_store, c *C.dormouse_call) C.dormo
 }
 
 //export goPressure
-func goPressure(e *C.dormouse_error, h C.dormouse_store, level C.int32_t, c *C.dormouse_call, freed *C.int64_t) C.dormouse_status {
+func goPressure(e *C.dormouse_error, h C.dormouse_store, level C.int32_t, c *C.dormouse_call) C.dormouse_status {
 	return onStore(e, h, c, func(ctx context.Context, s *db.Store) error {
 		if level < C.int32_t(db.Moderate) || level > C.int32_t(db.Critical) {
 			return badArgument("pressure %d: expected 1 moderate, 2 low or 3 critical", level)
 		}
-		out, err := s.Pressure(ctx, db.Pressure(level))
-		if freed != nil {
-			*freed = C.int64_t(out.DiskBefore - out.DiskAfter)
-		}
+		_, err := s.Pressure(ctx, db.Pressure(level))
 		return err
 	})
 }

@@ -16,6 +16,7 @@ import (
 
 // Explanation says how much of a prompt would be reused, and what stands in the way of more.
 type Explanation struct {
+	Prompt int    // tokens of the prompt
 	Tokens int    // usable prefix
 	Reason Reason // why not more
 	Blocks []ExplainedBlock
@@ -89,6 +90,7 @@ func (m *Model) explain(ctx context.Context, prompt *kv.Prompt, o MatchOptions) 
 	if err := p.verify(ctx); err != nil {
 		return out, err
 	}
+	out.Prompt = len(prompt.Tokens)
 	out.Tokens, out.Reason = p.found()
 	for i := range p.l.Hits {
 		h := &p.l.Hits[i]

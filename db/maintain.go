@@ -85,12 +85,12 @@ type Pressure uint8
 
 const (
 	// Moderate drops what comes back by itself: maps and pages of the store's files, file handles, buffers in pools. The garbage collector
-	// runs. No record goes, and nobody but the store is asked for anything.
+	// runs. The functions of [Store.OnPressure] are not called.
 	Moderate Pressure = iota + 1
-	// Low also has the functions of [Store.OnPressure] give up what they hold: a runtime's idle conversations are parked in the store.
+	// Low also calls the functions of [Store.OnPressure], which give up memory that they can fill again. A runtime stores its idle
+	// conversations and frees their rows.
 	Low
-	// Critical also evicts every record that no pinned ref and no open match needs, and gives their room on the disk back, what an open
-	// match can see as soon as that is closed. What was evicted has to be computed again. In a store that is read-only nothing is evicted.
+	// Critical does what Low does. The functions are told the level, and may give up what they would rather keep.
 	Critical
 )
 
@@ -108,65 +108,48 @@ func (p Pressure) String() string {
 
 // Relieved says what a Pressure did.
 type Relieved struct {
-	Called  int // functions of [Store.OnPressure]
-	Evicted int // blocks
+	Called int // functions of [Store.OnPressure]
 	// Held are the segments whose maps or files could not be dropped: somebody reads them just now, or they have writes that could not be
 	// synced.
-	Held                  int
-	DiskBefore, DiskAfter int64 // allocated bytes of all files
+	Held int
 }
 
-// Pressure answers the system's warning that memory is short: it drops what the level says, what the levels below it drop included, and
-// makes a checkpoint. Everything else goes on meanwhile.
+// Pressure gives back memory when the system warns that memory is short: what the level names, and what the levels below it name. It makes
+// a checkpoint, which frees the part of the index that is not written yet. Everything else goes on meanwhile.
 //
-// It does all that it can: an error of a function, of the disk, or of ctx keeps nothing else from being dropped, and the
-// errors are joined. In a store that is suspended or closed it calls nobody, since the functions need the store: call it before Suspend.
+// Pressure takes nothing from the disk, and no later restore gets shorter by it. To give back disk, call [Store.Shrink].
+//
+// Pressure does all that it can. An error of a function, of the disk, or of ctx keeps nothing else from being dropped, and the
+// errors are joined. In a store that is suspended or closed it calls no function, since the functions need the store: call it before Suspend.
 func (s *Store) Pressure(ctx context.Context, level Pressure) (out Relieved, err error) {
 	if level < Moderate || level > Critical {
 		return out, fmt.Errorf("db: Pressure of level %d: expected Moderate (%d), Low (%d) or Critical (%d)", level, Moderate, Low, Critical)
 	}
-	if out.DiskBefore, err = s.measure(); err != nil {
+	if _, err := s.enter(context.WithoutCancel(ctx)); err != nil { // suspended or closed
 		return out, err
 	}
+	s.leave()
 	if level >= Low {
 		out.Called, err = s.press(ctx, level)
 	}
-	if level >= Critical && !s.o.ReadOnly {
-		var eerr error
-		if _, out.Evicted, eerr = s.shrink(ctx, 0); eerr == nil {
-			_, eerr = s.Compact(ctx, CompactOptions{}) // where pages cannot be punched, room comes back by this
-		}
-		err = errors.Join(err, eerr)
-	}
-	var terr error
-	out.Held, out.DiskAfter, terr = s.trim(ctx)
+	held, terr := s.trim(ctx)
+	out.Held = held
 	return out, errors.Join(err, terr)
 }
 
-// measure is how much the store's files occupy.
-func (s *Store) measure() (int64, error) {
-	e, err := s.enter(context.Background())
+// trim gives back memory, but for the maps and handles of held segments. A ctx that has ended keeps it from the checkpoint only.
+func (s *Store) trim(ctx context.Context) (held int, err error) {
+	e, err := s.enter(context.WithoutCancel(ctx))
 	if err != nil {
 		return 0, err
 	}
 	defer s.leave()
-	return e.Budget.Measure(), nil
-}
-
-// trim drops maps, pages, handles and buffers, but for those of held segments, and says what the files occupy then. A ctx that has ended keeps
-// it from the checkpoint only.
-func (s *Store) trim(ctx context.Context) (held int, disk int64, err error) {
-	e, err := s.enter(context.WithoutCancel(ctx))
-	if err != nil {
-		return 0, 0, err
-	}
-	defer s.leave()
 	held, err = e.Trim(ctx)
-	return held, e.Budget.Measure(), s.checkIndex(err)
+	return held, s.checkIndex(err)
 }
 
-// OnPressure has Pressure call f at Low and Critical, before anything is evicted or dropped: f gives up memory that it can fill again, and may
-// use the store, but for Suspend, Resume and Close. Functions are called one after the other, in the order in which they came; two
+// OnPressure has Pressure call f at Low and Critical, before the store drops anything. f gives up memory that it can fill again. It may use the
+// store, but for Suspend, Resume and Close; what it puts counts against the budget, as any put. Functions are called one after the other, in the order in which they came; two
 // Pressures at the same time call them at the same time. stop takes f out again; it does not wait for a call of f that has begun.
 func (s *Store) OnPressure(f func(ctx context.Context, level Pressure) error) (stop func()) {
 	mine := &f

@@ -88,7 +88,7 @@ func used(t *testing.T) (s *db.Store, rec *figures.Recorder) {
 	}
 	t.Cleanup(func() { s.Close() })
 	turn(t, model(t, s, "gone"), kv.Prompt{Tokens: tokens(1, 64)})
-	if _, err := s.Pressure(t.Context(), db.Critical); err != nil {
+	if _, err := s.Shrink(t.Context(), 0); err != nil {
 		t.Fatal(err)
 	}
 	for _, name := range []string{"gemma", "\xff\xfe{model=\"x\"}\n# HELP", strings.Repeat("long", 100)} {

@@ -33,7 +33,7 @@ func testSumOfAges(t *testing.T) {
 	if err := s.Resume(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := s.Pressure(t.Context(), db.Critical); err != nil {
+	if _, err := s.Shrink(t.Context(), 0); err != nil {
 		t.Fatal(err)
 	}
 	st, err := s.Stats()

@@ -47,7 +47,7 @@ func TestRepairRefsOfEvicted(t *testing.T) {
 				storetest.Put(t, m, p)
 				storetest.OK(t, m.SetRef(t.Context(), name, p, db.RefOptions{Pinned: i > 0, Meta: []byte("mine")}))
 			}
-			storetest.Must(s.Pressure(t.Context(), db.Critical))(t)
+			storetest.Must(s.Shrink(t.Context(), 0))(t)
 			storetest.OK(t, s.Close())
 			if c.harm != "" {
 				storetest.OK(t, os.RemoveAll(filepath.Join(s.Dir(), c.harm)))

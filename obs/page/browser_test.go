@@ -291,7 +291,7 @@ func TestStatesInBrowser(t *testing.T) {
 		t.Errorf("without a front the page says %q, expected %q", got, want)
 	}
 	b.shot(t, "page-embedded")
-	if _, err := s.Pressure(t.Context(), db.Critical); err != nil {
+	if _, err := s.Shrink(t.Context(), 0); err != nil {
 		t.Fatal(err)
 	}
 	b.until(t, fmt.Sprintf("/^blocks removed; half of them had not been used for up to [0-9]+ min; 0 are stored$/.test(document.querySelector(%q).innerText)", tile("Made room")))

@@ -89,7 +89,7 @@ VIEW_FN = c.CFUNCTYPE(c.c_int32, c.c_void_p, c.POINTER(Plane))
 _P, _S, _Z, _I = c.c_void_p, c.c_char_p, c.c_size_t, c.c_int32
 _SIGNATURES: dict[str, list[Any]] = {
     "set_log": [LOG_FN, _P], "open": [_S, _S, _P, _P], "close": [Handle], "suspend": [Handle, _P], "resume": [Handle, _P],
-    "pressure": [Handle, _I, _P, _P], "sync": [Handle, _P], "verify": [Handle, _P, _P, _Z, _P], "stats": [Handle, _P, _Z, _P],
+    "pressure": [Handle, _I, _P], "sync": [Handle, _P], "verify": [Handle, _P, _P, _Z, _P], "stats": [Handle, _P, _Z, _P],
     "hash": [_P, _Z, _P], "hash_file": [_S, _P], "register": [Handle, _S, _P, _P], "fingerprint": [Handle, _P], "model_close": [Handle],
     "retire": [Handle, _P], "probe": [Handle, _P, _Z, _P, _P], "prefetch": [Handle, _P, _Z, _P, _P], "match_prompt": [Handle, _P, _Z, _P, _P, _P],
     "match_close": [Handle], "restore": [Handle, _P, _Z, _P, _P], "restore_layers": [Handle, _P, _Z, LAYER_FN, _P, _P, _P],

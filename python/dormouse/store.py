@@ -72,11 +72,9 @@ class Store(Handle):
     def resume(self, *, timeout: float | None = None, cancel: lib.Cancel | None = None) -> None:
         lib.call("resume", self._number(), lib.limits(timeout, cancel))
 
-    def pressure(self, level: int, *, timeout: float | None = None, cancel: lib.Cancel | None = None) -> int:
-        """The system is short of memory: level 1 moderate, 2 low, 3 critical, which evicts all that is not pinned. Gives the bytes on disk that this freed."""
-        freed = c.c_int64()
-        lib.call("pressure", self._number(), lib.size("level", level), lib.limits(timeout, cancel), c.byref(freed))
-        return freed.value
+    def pressure(self, level: int, *, timeout: float | None = None, cancel: lib.Cancel | None = None) -> None:
+        """Gives back memory when the system is short of it: level 1 moderate, 2 low, 3 critical. Nothing goes from the disk."""
+        lib.call("pressure", self._number(), lib.size("level", level), lib.limits(timeout, cancel))
 
     def sync(self, *, timeout: float | None = None, cancel: lib.Cancel | None = None) -> None:
         """When it returns, what was put and deleted is durable, and what was deleted is in no file."""

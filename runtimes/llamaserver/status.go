@@ -166,7 +166,7 @@ type Purged struct {
 // ErrPurge is returned for a Purge that says nothing, or too much.
 var ErrPurge = errors.New("say what to purge: a model, an API key, or all")
 
-// Purge deletes what is stored, for good: it is in no file when Purge returns.
+// Purge deletes what is stored, for good: it is in no file when Purge returns. A [*NothingError] says that nothing was stored of it.
 func (f *Front) Purge(ctx context.Context, p Purge) (out Purged, err error) {
 	said := 0
 	for _, b := range []bool{p.Model != "", p.Key != "", p.All} {
@@ -195,18 +195,18 @@ func (f *Front) Purge(ctx context.Context, p Purge) (out Purged, err error) {
 	return out, err
 }
 
-// PurgeStore purges a store that no front has open.
+// PurgeStore purges a store that no front has open. It returns a [*NothingError] where nothing is stored of the model or the API key.
 func PurgeStore(ctx context.Context, store *db.Store, p Purge) (out Purged, err error) {
-	took := func(d db.Deleted, err error) error {
-		out.Sessions += d.Sessions
-		out.Bytes += d.Bytes
-		return err
-	}
 	if p.Key != "" {
-		if err := took(store.DeleteScope(ctx, ScopeOfKey(p.Key))); err != nil {
-			return out, err
+		took, err := store.DeleteScope(ctx, ScopeOfKey(p.Key))
+		out.Sessions, out.Bytes = took.Sessions, took.Bytes
+		if err == nil {
+			err = store.Sync(ctx)
 		}
-		return out, store.Sync(ctx)
+		if err == nil && took == (db.Deleted{}) {
+			err = nothing(ctx, store, "nothing is stored with this API key")
+		}
+		return out, err
 	}
 	models, err := db.Collect(store.Models())
 	if err != nil {
@@ -215,6 +215,9 @@ func PurgeStore(ctx context.Context, store *db.Store, p Purge) (out Purged, err 
 	chosen, err := p.models(models)
 	if err != nil {
 		return out, err
+	}
+	if !p.All && len(chosen) == 0 {
+		return out, nothing(ctx, store, "no model %q is stored", p.Model)
 	}
 	for _, m := range models {
 		if chosen[m.Fingerprint] {
@@ -231,7 +234,10 @@ func PurgeStore(ctx context.Context, store *db.Store, p Purge) (out Purged, err 
 			return out, err
 		}
 		for _, x := range sessions {
-			if err := took(store.DeleteScopeID(ctx, x.Scope)); err != nil {
+			took, err := store.DeleteScopeID(ctx, x.Scope)
+			out.Sessions += took.Sessions
+			out.Bytes += took.Bytes
+			if err != nil {
 				return out, err
 			}
 		}
@@ -255,10 +261,7 @@ func (p *Purge) models(stored []db.ModelStats) (map[kv.Fingerprint]bool, error) 
 			chosen[m.Fingerprint] = true
 		}
 	}
-	switch len(chosen) {
-	case 0:
-		return nil, fmt.Errorf("no model %q is stored", p.Model)
-	case 1:
+	if len(chosen) <= 1 {
 		return chosen, nil
 	}
 	return nil, fmt.Errorf("%d models have fingerprints that begin with %q: write more of it", len(chosen), p.Model)

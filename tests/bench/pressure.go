@@ -53,7 +53,6 @@ func pressures(r *run) (err error) {
 func (r *run) pressure(name string, level db.Pressure) error {
 	var before, after, calls, next, warm []float64
 	var was, is residence
-	var got db.Relieved
 	for range max(2, r.size.rounds/2) {
 		dir, err := r.folder(name)
 		if err != nil {
@@ -65,7 +64,7 @@ func (r *run) pressure(name string, level db.Pressure) error {
 		}
 		err = func() error {
 			answer := x.front
-			if level == db.Low { // the one in front was not parked: the next is another's
+			if level >= db.Low { // the one in front was not parked: the next is another's
 				answer = x.parked
 			}
 			took, err := since(answer)
@@ -76,7 +75,7 @@ func (r *run) pressure(name string, level db.Pressure) error {
 			if was, err = residentSet(); err != nil {
 				return err
 			}
-			took, err = since(func() (err error) { got, err = x.Pressure(ctx, level); return err })
+			took, err = since(func() error { _, err := x.Pressure(ctx, level); return err })
 			if err != nil {
 				return err
 			}
@@ -94,18 +93,15 @@ func (r *run) pressure(name string, level db.Pressure) error {
 		before, after = append(before, was.all()), append(after, is.all())
 	}
 	what := fmt.Sprintf("%d tokens", pressedTokens(r.size))
-	switch level {
-	case db.Low:
+	if level >= db.Low {
 		what += " of a conversation that was parked"
-	case db.Critical:
-		what = fmt.Sprintf("the %d pinned tokens, all that is left; the rest is to be computed", pressedSystem*blockTokens)
 	}
 	r.emit(figure{
 		name: name, unit: "MiB", values: after, ratios: quotients(after, before),
 		reference: fmt.Sprintf("resident memory after the call (last round: %s), beside that before it (%s): %d conversations of %d tokens, of 16 MiB of "+
-			"f16 for %d; the call: %s; the next answer restores %s: %s, %s before the call; on disk %d MiB, before %d; %d blocks evicted",
+			"f16 for %d; the call: %s; the next answer restores %s: %s, %s before the call",
 			is, was, pressedChats, pressedTokens(r.size), 16<<20/(len(descriptor(r.size.layers, kv.F16).Tensors)*width*2),
-			ms(calls), what, ms(next), ms(warm), got.DiskAfter>>20, got.DiskBefore>>20, got.Evicted),
+			ms(calls), what, ms(next), ms(warm)),
 	})
 	return nil
 }
@@ -162,7 +158,7 @@ func (x *pressedApp) load(i int) error {
 		return err
 	}
 	got, err := m.Restore(ctx, x.caches[i].rows(len(p.Tokens)))
-	if err == nil && got.Tokens < pressedSystem*blockTokens && got.Tokens < len(p.Tokens)/2 {
+	if err == nil && got.Tokens < len(p.Tokens)-pressedTurn*blockTokens {
 		err = fmt.Errorf("a conversation has %d tokens: %s", got.Tokens, got.Reason)
 	}
 	return errors.Join(err, m.Close())

@@ -432,8 +432,8 @@ int main(int argc, char **argv) {
 	CHECK(strstr(big, "\"damage\":[]"));
 	free(big);
 	OK(dormouse_put(m, &p, c.rows, TENSORS, NULL, NULL, NULL));
-	WANT(DORMOUSE_ERR_ARGUMENT, dormouse_pressure(s, 0, NULL, NULL));
-	OK(dormouse_pressure(s, 1, NULL, &bytes));
+	WANT(DORMOUSE_ERR_ARGUMENT, dormouse_pressure(s, 0, NULL));
+	for (int32_t level = 1; level <= 3; level++) OK(dormouse_pressure(s, level, NULL));
 
 	floating_point(m);
 	close_twice(dir);

@@ -72,7 +72,7 @@ int main(int argc, char **argv) {
 		case 17: status = rnd(2) ? dormouse_delete(m, pp, cc, &d) : dormouse_delete_scope(s, rnd(9) ? "some" : NULL, cc, &d); break;
 		case 18: status = dormouse_stats(s, text, rnd(sizeof text), &needed); break;
 		case 19: status = rnd(2) ? dormouse_suspend(s, cc) : dormouse_resume(s, cc); break;
-		case 20: status = rnd(2) ? dormouse_pressure(s, (int32_t)rnd(5), cc, &bytes) : dormouse_sync(s, cc); break;
+		case 20: status = rnd(2) ? dormouse_pressure(s, (int32_t)rnd(5), cc) : dormouse_sync(s, cc); break;
 		case 21: status = rnd(2) ? dormouse_set_ref(m, rnd(9) ? "name" : NULL, pp, NULL, cc) : dormouse_state_bytes(x, rnd(9), &bytes); break;
 		}
 		CHECK(status >= 0 && status <= DORMOUSE_ERR_OTHER);

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"io"
 	"slices"
-	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -84,7 +83,7 @@ func newExplain(c *common) *cobra.Command {
 	}
 	f.add(cmd)
 	f.names.add(cmd)
-	cmd.Flags().StringVar(&f.model, "model", "", "`name`, or fingerprint or its first 8 digits or more; needed if the store has several")
+	cmd.Flags().StringVar(&f.model, "model", "", "`name`, or fingerprint or its first 8 digits or more; needed if the store has several; of several versions the latest")
 	cmd.Flags().IntVar(&f.limit, "limit", 0, "largest prefix that is wanted, in `tokens` (0: all)")
 	return cmd
 }
@@ -117,25 +116,15 @@ func (f *explainFlags) otherwise(cmd *cobra.Command, m *db.Model, p kv.Prompt, r
 	return out, nil
 }
 
-// find picks the model by name (the latest version), or by a fingerprint or the beginning of one that only it has, as the tables print it.
+// find picks the model that --model means, of several versions the latest.
 func (f *explainFlags) find(s *db.Store) (*db.Model, db.ModelStats, error) {
-	all, err := db.Collect(s.Models())
+	all, err := storedModels(s)
 	if err != nil {
 		return nil, db.ModelStats{}, errWork{err}
 	}
-	var names []string
-	begins := 0
-	for _, ms := range all {
-		if strings.HasPrefix(ms.Fingerprint.String(), f.model) {
-			begins++
-		}
-	}
-	for _, ms := range all {
-		names = append(names, fmt.Sprintf("%s (%s)", ms.Descriptor.Name, ms.Fingerprint))
-		if begins == 1 && len(f.model) >= 8 && strings.HasPrefix(ms.Fingerprint.String(), f.model) || (ms.Latest && ms.Descriptor.Name == f.model) || (f.model == "" && len(all) == 1) {
-			m, err := s.Model(ms.Fingerprint)
-			return m, ms, err
-		}
+	picked := all
+	if f.model != "" {
+		picked = modelsNamed(all, f.model)
 	}
 	switch {
 	case len(all) == 0:
@@ -143,10 +132,13 @@ func (f *explainFlags) find(s *db.Store) (*db.Model, db.ModelStats, error) {
 			return nil, db.ModelStats{}, errors.New("the store holds no model as of its last checkpoint: a process has it open, and may have put some since")
 		}
 		return nil, db.ModelStats{}, errors.New("the store holds no model")
-	case f.model == "":
-		return nil, db.ModelStats{}, fmt.Errorf("the store holds %d models, name one with --model: %s", len(all), strings.Join(names, ", "))
+	case len(picked) == 0:
+		return nil, db.ModelStats{}, noModel(all, f.model)
+	case f.model == "" && len(all) > 1:
+		return nil, db.ModelStats{}, fmt.Errorf("the store holds %d models, name one with --model: %s", len(all), modelList(all))
 	}
-	return nil, db.ModelStats{}, fmt.Errorf("no model %q in the store, only %s", f.model, strings.Join(names, ", "))
+	m, err := s.Model(picked[0].Fingerprint)
+	return m, picked[0], err
 }
 
 type explainJSON struct {
@@ -201,6 +193,7 @@ func newExplanation(p kv.Prompt, ms db.ModelStats, x db.Explanation) explainJSON
 		}
 		j.Blocks = append(j.Blocks, row)
 	}
+	slices.SortStableFunc(x.Elsewhere, func(a, b db.Elsewhere) int { return natural(a.Name, b.Name) })
 	for _, o := range x.Elsewhere {
 		if o.Err != nil {
 			j.Problems = append(j.Problems, fmt.Sprintf("what model %s (%s) holds of it is not known: %v", o.Name, o.Fingerprint, o.Err))

@@ -1,14 +1,10 @@
 package main
 
-import "github.com/spf13/cobra"
+import (
+	"errors"
 
-type inspectFlags struct {
-	blocks, tree bool
-	verbose      bool
-	depth, top   int
-	sort         string
-	names        scopeNames
-}
+	"github.com/spf13/cobra"
+)
 
 func newInspect(c *common) *cobra.Command {
 	f := &inspectFlags{}
@@ -23,7 +19,7 @@ func newInspect(c *common) *cobra.Command {
 			"that was killed.",
 		Args: oneStore,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if err := f.validate(cmd.Flags().Changed("top"), cmd.Flags().Changed("sort")); err != nil {
+			if err := f.validate(cmd); err != nil {
 				return err
 			}
 			report, done := bar(c, cmd.ErrOrStderr())
@@ -33,11 +29,14 @@ func newInspect(c *common) *cobra.Command {
 				return errWork{err}
 			}
 			defer s.Close()
-			inv, err := takeInventory(cmd.Context(), s, report)
+			inv, err := takeInventory(cmd.Context(), s, f, report)
 			if err == nil {
 				err = f.names.resolve(s)
 			}
 			done()
+			if misuse := (errMisuse{}); errors.As(err, &misuse) {
+				return err
+			}
 			if err != nil {
 				return errWork{err}
 			}
@@ -49,6 +48,7 @@ func newInspect(c *common) *cobra.Command {
 				if inv.Blocks, _ = f.chosen(inv); !f.blocks && f.top == 0 {
 					inv.Blocks = nil
 				}
+				f.leaveOut(inv)
 				err = printJSON(cmd.OutOrStdout(), inv)
 			} else {
 				printInventory(cmd.OutOrStdout(), inv, f)
@@ -64,6 +64,8 @@ func newInspect(c *common) *cobra.Command {
 	cmd.Flags().StringVar(&f.sort, "sort", "", "`order` of the list: bytes (largest first; for --top without --sort), hits (most used first) or age\n(used longest ago first)")
 	cmd.Flags().BoolVar(&f.tree, "tree", false, "draw the prefix tree")
 	cmd.Flags().IntVar(&f.depth, "depth", 8, "how many `forks` deep the tree is drawn")
+	cmd.Flags().StringVar(&f.model, "model", "", "show one `model`: by name, or fingerprint or its first 8 digits or more; NAME@latest and NAME@superseded are versions.\nScopes, refs, codecs, segments and records are then of that model")
+	cmd.Flags().StringSliceVar(&f.only, "only", nil, "show these `sections`, separated by commas: models, scopes, refs, sessions, codecs, segments, log, bloom")
 	f.names.add(cmd)
 	addVerbose(cmd, &f.verbose)
 	return cmd

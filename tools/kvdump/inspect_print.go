@@ -1,7 +1,6 @@
 package main
 
 import (
-	"cmp"
 	"fmt"
 	"io"
 	"slices"
@@ -20,7 +19,11 @@ func printInventory(w io.Writer, inv *inventory, f *inspectFlags) {
 	case inv.Writing:
 		fmt.Fprintf(w, "a process has it open: this is its last checkpoint, %s old\n", max(0, time.Since(inv.AsOf)).Round(100*time.Millisecond))
 	}
-	fmt.Fprintf(w, "%s on disk, %s alive\n", size(inv.DiskBytes), size(inv.LiveBytes))
+	if f.model == "" {
+		fmt.Fprintf(w, "%s on disk, %s alive\n", size(inv.DiskBytes), size(inv.LiveBytes))
+	} else {
+		fmt.Fprintf(w, "%s on disk; of model %s %s alive\n", size(inv.DiskBytes), f.model, size(inv.LiveBytes))
+	}
 	fmt.Fprintf(w, "%s, %s, %d damaged", count(inv.BlockCount, "block"), count(inv.Records, "record"), inv.Damaged)
 	if n := len(inv.Tombstones); n > 0 {
 		fmt.Fprintf(w, "; %d more to be destroyed", n)
@@ -33,74 +36,11 @@ func printInventory(w io.Writer, inv *inventory, f *inspectFlags) {
 	for _, n := range inv.Notes {
 		fmt.Fprintln(w, "note:", n)
 	}
-	printModels(w, inv)
-
 	now := time.Now()
-	t := newGrid("scope", ">blocks", ">records", ">size", ">hits", "last used")
-	for _, s := range inv.Scopes {
-		t.row(cmp.Or(s.Name, s.Scope), s.Blocks, s.Records, size(s.Bytes), s.Hits, ago(s.LastUsed, now))
-	}
-	t.print(w, "scopes")
-
-	if len(inv.Refs) > 0 {
-		t = newGrid("name", "model", ">tokens", "pinned", ">priority", "set", "last used", "expires", ">metadata", "")
-		for _, r := range inv.Refs {
-			mark := ""
-			if !r.Stored {
-				mark = "not stored"
-			}
-			t.row(r.Name, short(r.Model), r.Tokens, yes(r.Pinned), r.Priority, ago(r.Set, now), ago(r.LastUsed, now), when(r.Expires), size(int64(r.MetaBytes)), mark)
+	for _, name := range sectionNames {
+		if f.shows(name) {
+			sections[name](w, inv, now)
 		}
-		t.print(w, "refs")
-	}
-
-	if len(inv.Sessions) > 0 {
-		t = newGrid("scope", ">frames", ">size", "modified", "")
-		for _, x := range inv.Sessions {
-			mark := ""
-			if x.Damaged {
-				mark = "damaged"
-			}
-			t.row(cmp.Or(x.Name, x.Scope), x.Frames, size(x.Bytes), ago(x.Modified, now), mark)
-		}
-		t.print(w, "sessions")
-	}
-
-	t = newGrid("codec", "compression", ">planes", ">size", ">exceptions", ">largest error")
-	for _, c := range inv.Codecs {
-		t.row(c.Codec, c.Compression, c.Planes, size(c.Bytes), c.Exceptions, fmt.Sprintf("%.3g", c.MaxError))
-	}
-	t.print(w, "codecs")
-
-	t = newGrid(">id", "model", "sealed", ">size", ">on disk", ">live records", ">live bytes", ">alive")
-	for _, s := range inv.Segments {
-		t.row(s.ID, short(s.Model), yes(s.Sealed), size(s.Size), size(s.Allocated), s.Records, size(s.LiveBytes), percent(s.LiveBytes, s.Size))
-	}
-	t.print(w, "segments")
-
-	t = newGrid(">file", "frames", ">on disk", "end")
-	for _, l := range inv.Log {
-		frames, end := fmt.Sprintf("%d to %d", l.FirstLSN, l.LastLSN), "clean"
-		if l.LastLSN < l.FirstLSN {
-			frames = fmt.Sprintf("none; the next is %d", l.FirstLSN)
-		}
-		if l.Torn {
-			end = "torn"
-		}
-		t.row(l.ID, frames, size(l.Bytes), end)
-	}
-	t.print(w, "log")
-
-	fmt.Fprintln(w)
-	if b := inv.Bloom; b.Loaded {
-		rate := "under 1e-6"
-		if b.FPR >= 1e-6 {
-			rate = fmt.Sprintf("%.2g", b.FPR)
-		}
-		fmt.Fprintf(w, "Bloom filter: %s in %s, %.1f %% full, false positives %s\n",
-			count(b.Keys, "key"), size(b.Bytes), 100*b.Fill, rate)
-	} else {
-		fmt.Fprintln(w, "Bloom filter: none that can be used; the next program that opens the store builds one")
 	}
 	if f.blocks || f.top > 0 {
 		blocks, title := f.chosen(inv)
@@ -109,22 +49,6 @@ func printInventory(w io.Writer, inv *inventory, f *inspectFlags) {
 	if f.tree {
 		printTree(w, inv, f.depth, &f.names)
 	}
-}
-
-// printModels prints what a model has in the store, and, in a table of its own, what its rows are.
-func printModels(w io.Writer, inv *inventory) {
-	stored := newGrid("name", "fingerprint", "version", ">blocks", ">records", ">size")
-	layout := newGrid("fingerprint", "architecture", ">tensors", "groups", ">tokens/block", ">bytes/token")
-	for _, m := range inv.Models {
-		version := "latest"
-		if !m.Latest {
-			version = "superseded"
-		}
-		stored.row(m.Name, short(m.Fingerprint), version, m.Blocks, m.Records, size(m.Bytes))
-		layout.row(short(m.Fingerprint), m.Architecture, m.Tensors, strings.Join(m.Groups, " "), m.BlockTokens, m.TokenBytes)
-	}
-	stored.print(w, "models")
-	layout.print(w, "layouts")
 }
 
 // printBlocks lists every record. A column that would say the same of all of them is left out.
@@ -219,11 +143,4 @@ func printTree(w io.Writer, inv *inventory, depth int, names *scopeNames) {
 		l.UnIndent()
 	}
 	fmt.Fprintln(w, l.Render())
-}
-
-func when(t time.Time) string {
-	if t.IsZero() {
-		return "never"
-	}
-	return t.Format("2006-01-02 15:04")
 }

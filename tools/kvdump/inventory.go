@@ -12,145 +12,8 @@ import (
 	"github.com/dormousekv/dormouse/kv"
 )
 
-// inventory is everything that inspect shows. Its fields are the JSON document.
-type inventory struct {
-	Dir        string          `json:"dir"`
-	AsOf       time.Time       `json:"as_of"`         // when that was so
-	Writing    bool            `json:"beside_writer"` // a process has the store open, and as_of is its last checkpoint; zero: it has made none
-	Version    uint32          `json:"format_version"`
-	UUID       string          `json:"uuid"`
-	DiskBytes  int64           `json:"disk_bytes"`
-	LiveBytes  int64           `json:"live_bytes"`
-	Blocks     []blockLine     `json:"blocks,omitempty"`
-	BlockCount int64           `json:"block_count"`
-	Records    int64           `json:"record_count"`
-	Damaged    int             `json:"damaged_records"`
-	Gone       int             `json:"gone_records"` // destroyed since by the process that writes
-	Problems   []string        `json:"problems"`     // damage
-	places     []place         // Problems, with their files
-	Notes      []string        `json:"notes"` // what is odd and costs nothing
-	Models     []modelLine     `json:"models"`
-	Scopes     []scopeLine     `json:"scopes"`
-	Refs       []refLine       `json:"refs"`
-	Sessions   []sessionLine   `json:"sessions"`
-	Codecs     []codecLine     `json:"codecs"`
-	Segments   []segmentLine   `json:"segments"`
-	Log        []logLine       `json:"log"`
-	Tombstones []tombstoneLine `json:"tombstones"`
-	Bloom      bloomLine       `json:"bloom"`
-}
-
-type modelLine struct {
-	Name         string   `json:"name"`
-	Fingerprint  string   `json:"fingerprint"`
-	Latest       bool     `json:"latest"`
-	Architecture string   `json:"architecture"`
-	Tensors      int      `json:"tensors"`
-	Groups       []string `json:"groups"`
-	BlockTokens  int      `json:"block_tokens"`
-	TokenBytes   int      `json:"token_bytes"`
-	Blocks       int64    `json:"blocks"`
-	Records      int64    `json:"records"`
-	Bytes        int64    `json:"bytes"`
-}
-
-type blockLine struct {
-	Key     string `json:"key"`
-	Parent  string `json:"parent"`
-	Group   int    `json:"group"`
-	Model   string `json:"model"`
-	Scope   string `json:"scope,omitempty"`
-	First   int    `json:"first"`
-	Tokens  int    `json:"tokens"`
-	Rows    int    `json:"rows"`
-	Bytes   int64  `json:"bytes"`
-	Segment uint64 `json:"segment"`
-	Offset  int64  `json:"offset"`
-	// Hits are the matches that used the block: that ended in it, or below it in what is stored now. Ended are the former.
-	Hits     int64     `json:"hits"`
-	Ended    uint32    `json:"hits_ended"`
-	Created  time.Time `json:"created,omitzero"`   // to the second
-	LastUsed time.Time `json:"last_used,omitzero"` // to the minute; zero if that is not known
-	Damaged  bool      `json:"damaged"`
-	Partial  bool      `json:"partial"`
-}
-
-type scopeLine struct {
-	ID       string    `json:"-"` // empty: what scopes share
-	Scope    string    `json:"scope"`
-	Name     string    `json:"name,omitempty"` // if the user gave it
-	Blocks   int       `json:"blocks"`
-	Records  int       `json:"records"`
-	Bytes    int64     `json:"bytes"`
-	Hits     int64     `json:"hits"` // matches that used a block of it
-	LastUsed time.Time `json:"last_used,omitzero"`
-}
-
-type refLine struct {
-	Name      string    `json:"name"`
-	Model     string    `json:"model"`
-	Block     string    `json:"block"`
-	Tokens    int       `json:"tokens"`
-	Pinned    bool      `json:"pinned"`
-	Priority  uint8     `json:"priority"`
-	Set       time.Time `json:"set,omitzero"`
-	LastUsed  time.Time `json:"last_used,omitzero"` // of its block and what is stored behind it; zero if that is not known
-	Expires   time.Time `json:"expires,omitzero"`
-	MetaBytes int       `json:"meta_bytes"`
-	Stored    bool      `json:"stored"`
-}
-
-type sessionLine struct {
-	Scope    string    `json:"scope"`
-	Name     string    `json:"name,omitempty"` // if the user gave it
-	Frames   int       `json:"frames"`         // before damage, if there is some
-	Bytes    int64     `json:"bytes"`
-	Modified time.Time `json:"modified,omitzero"`
-	Damaged  bool      `json:"damaged"`
-}
-
-type codecLine struct {
-	Codec       string  `json:"codec"`
-	Compression string  `json:"compression"`
-	Planes      int     `json:"planes"`
-	Bytes       int64   `json:"bytes"`
-	Exceptions  int     `json:"exceptions"`
-	MaxError    float32 `json:"max_error"`
-}
-
-type segmentLine struct {
-	ID        uint64 `json:"id"`
-	Model     string `json:"model"`
-	Sealed    bool   `json:"sealed"`
-	Size      int64  `json:"size"`
-	Allocated int64  `json:"allocated"`
-	Records   int64  `json:"live_records"`
-	LiveBytes int64  `json:"live_bytes"`
-}
-
-type logLine struct {
-	ID       uint64 `json:"id"`
-	FirstLSN uint64 `json:"first_lsn"`
-	LastLSN  uint64 `json:"last_lsn"` // below the first if the file has no frame
-	Bytes    int64  `json:"bytes"`
-	Torn     bool   `json:"torn"`
-}
-
-type tombstoneLine struct {
-	Segment uint64 `json:"segment"`
-	Offset  int64  `json:"offset"`
-	Bytes   int64  `json:"bytes"`
-}
-
-type bloomLine struct {
-	Loaded bool    `json:"loaded"`
-	Keys   int64   `json:"keys"`
-	Bytes  int64   `json:"bytes"`
-	Fill   float64 `json:"fill"`
-	FPR    float64 `json:"estimated_false_positive_rate"`
-}
-
-func takeInventory(ctx context.Context, s *db.Store, report func(db.Progress)) (*inventory, error) {
+// takeInventory takes it of the models that f names, or of all.
+func takeInventory(ctx context.Context, s *db.Store, f *inspectFlags, report func(db.Progress)) (*inventory, error) {
 	st, err := s.Stats()
 	if err != nil {
 		return nil, err
@@ -164,7 +27,7 @@ func takeInventory(ctx context.Context, s *db.Store, report func(db.Progress)) (
 		BlockCount: st.Blocks, Records: st.StoredRecords, Problems: []string{}, Notes: []string{}, Models: []modelLine{},
 		Scopes: []scopeLine{}, Refs: []refLine{}, Sessions: []sessionLine{}, Codecs: []codecLine{}, Segments: []segmentLine{}, Log: []logLine{},
 		Tombstones: []tombstoneLine{},
-		Bloom:      bloomLine{Loaded: st.BloomBytes > 0, Keys: st.BloomKeys, Bytes: st.BloomBytes, Fill: st.BloomFill, FPR: st.BloomFPR},
+		Bloom:      &bloomLine{Loaded: st.BloomBytes > 0, Keys: st.BloomKeys, Bytes: st.BloomBytes, Fill: st.BloomFill, FPR: st.BloomFPR},
 	}
 	for _, err := range admin.IndexProblems(s) {
 		if text := "index.db cannot be used and will be rebuilt: " + err.Error(); errors.Is(err, db.ErrCorrupt) {
@@ -173,10 +36,11 @@ func takeInventory(ctx context.Context, s *db.Store, report func(db.Progress)) (
 			inv.Notes = append(inv.Notes, text)
 		}
 	}
-	if err := inv.models(s); err != nil {
+	of, err := inv.models(s, f.model)
+	if err != nil {
 		return nil, err
 	}
-	stored, err := inv.records(ctx, s, report)
+	stored, err := inv.records(ctx, s, of, report)
 	if err != nil {
 		return nil, err
 	}
@@ -189,11 +53,15 @@ func takeInventory(ctx context.Context, s *db.Store, report func(db.Progress)) (
 		used[b.Key] = b.LastUsed
 	}
 	for _, r := range refs {
+		if !of[r.Model] {
+			continue
+		}
 		inv.Refs = append(inv.Refs, refLine{
 			Name: r.Name, Model: r.Model.String(), Block: r.Block.String(), Tokens: r.Tokens, Pinned: r.Pinned,
 			Priority: r.Priority, Set: r.Set, LastUsed: used[r.Block.String()], Expires: r.Expires, MetaBytes: len(r.Meta), Stored: stored[r.Block],
 		})
 	}
+	slices.SortFunc(inv.Refs, func(a, b refLine) int { return natural(a.Name, b.Name) })
 	if err := inv.sessions(ctx, s); err != nil {
 		return nil, err
 	}
@@ -202,6 +70,9 @@ func takeInventory(ctx context.Context, s *db.Store, report func(db.Progress)) (
 		return nil, err
 	}
 	for _, x := range segs {
+		if f.model != "" && !of[x.Model] {
+			continue
+		}
 		inv.Segments = append(inv.Segments, segmentLine{x.ID, x.Model.String(), x.Sealed, x.Size, x.Allocated, x.Records, x.LiveBytes})
 	}
 	files, err := db.Collect(admin.Log(ctx, s))
@@ -218,24 +89,46 @@ func takeInventory(ctx context.Context, s *db.Store, report func(db.Progress)) (
 	return inv, err
 }
 
-func (inv *inventory) models(s *db.Store) error {
-	all, err := db.Collect(s.Models())
-	for _, m := range all {
-		d := m.Descriptor
-		line := modelLine{
-			Name: d.Name, Fingerprint: m.Fingerprint.String(), Latest: m.Latest, Architecture: d.Architecture,
-			Tensors: len(d.Tensors), BlockTokens: d.BlockTokens, TokenBytes: d.TokenBytes(),
-			Blocks: m.Blocks, Records: m.Records, Bytes: m.Bytes,
+// models lists the models that text names, or all, and returns which these are.
+func (inv *inventory) models(s *db.Store, text string) (of map[kv.Fingerprint]bool, err error) {
+	all, err := storedModels(s)
+	if err != nil {
+		return nil, err
+	}
+	picked := all
+	if text != "" {
+		if picked = modelsNamed(all, text); len(picked) == 0 {
+			return nil, errMisuse{noModel(all, text)}
+		}
+		inv.BlockCount, inv.Records, inv.LiveBytes = 0, 0, 0
+	}
+	of = map[kv.Fingerprint]bool{}
+	for _, m := range picked {
+		of[m.Fingerprint] = true
+		if text != "" {
+			inv.BlockCount += m.Blocks
+			inv.Records += m.Records
+			inv.LiveBytes += m.Bytes
 		}
 		if m.Err != nil {
 			inv.problem(s.Dir(), m.Err.Error())
 		}
-		for _, g := range d.Groups {
-			line.Groups = append(line.Groups, g.String())
-		}
-		inv.Models = append(inv.Models, line)
+		inv.Models = append(inv.Models, newModelLine(m))
 	}
-	return err
+	return of, nil
+}
+
+func newModelLine(m db.ModelStats) modelLine {
+	d := m.Descriptor
+	line := modelLine{
+		Name: d.Name, Fingerprint: m.Fingerprint.String(), Latest: m.Latest, Architecture: d.Architecture,
+		Tensors: len(d.Tensors), BlockTokens: d.BlockTokens, TokenBytes: d.TokenBytes(),
+		Blocks: m.Blocks, Records: m.Records, Bytes: m.Bytes,
+	}
+	for _, g := range d.Groups {
+		line.Groups = append(line.Groups, g.String())
+	}
+	return line
 }
 
 // sessions reads every session.
@@ -262,7 +155,7 @@ func (inv *inventory) sessions(ctx context.Context, s *db.Store) error {
 }
 
 // records walks every record once: blocks, scopes, codecs.
-func (inv *inventory) records(ctx context.Context, s *db.Store, report func(db.Progress)) (stored map[kv.Key]bool, err error) {
+func (inv *inventory) records(ctx context.Context, s *db.Store, of map[kv.Fingerprint]bool, report func(db.Progress)) (stored map[kv.Key]bool, err error) {
 	stored = map[kv.Key]bool{}
 	scopes := map[kv.ScopeID]*scopeLine{}
 	codecs := map[[2]string]*codecLine{}
@@ -274,6 +167,9 @@ func (inv *inventory) records(ctx context.Context, s *db.Store, report func(db.P
 		}
 		if err != nil {
 			return nil, err
+		}
+		if !of[b.Model] {
+			continue
 		}
 		if done += b.Bytes; report != nil {
 			report(db.Progress{What: "inspect", Done: done, Total: inv.LiveBytes})

@@ -23,22 +23,6 @@ func main() {
 	os.Exit(run(ctx, os.Args[1:], os.Stdin, os.Stdout, os.Stderr))
 }
 
-// Exit codes.
-const (
-	exitOK          = 0
-	exitDamage      = 1
-	exitMisuse      = 2
-	exitInterrupted = 130 // as shells say it of SIGINT
-)
-
-// errDamage says that a report was printed, and that it was not good.
-var errDamage = errors.New("damage was found")
-
-// errWork marks errors of the work itself, as opposed to how it was asked for.
-type errWork struct{ error }
-
-func (e errWork) Unwrap() error { return e.error }
-
 // run is the command, for main and for tests.
 func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 	root := newRoot()
@@ -77,12 +61,6 @@ func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.
 	return exitMisuse
 }
 
-// common are the flags that every command has.
-type common struct {
-	json      bool
-	sharedDir bool
-}
-
 func newRoot() *cobra.Command {
 	root := &cobra.Command{
 		Use:           "kvdump",
@@ -96,7 +74,7 @@ func newRoot() *cobra.Command {
 	c := &common{}
 	root.PersistentFlags().BoolVar(&c.json, "json", false, "print one JSON document")
 	root.PersistentFlags().BoolVar(&c.sharedDir, "allow-shared-dir", false, "accept a directory that others own or can write to")
-	root.AddCommand(newInspect(c), newVerify(c), newCompact(c), newExplain(c), newRepair(c), newReport(c))
+	root.AddCommand(newInspect(c), newVerify(c), newCompact(c), newExplain(c), newRepair(c), newReport(c), newDelete(c))
 	root.SetFlagErrorFunc(badFlag)
 	root.SetVersionTemplate("kvdump {{.Version}}\n")
 	root.InitDefaultCompletionCmd("completion")

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"maps"
@@ -58,6 +59,14 @@ func (n *scopeNames) show(id string) string {
 	return short(id)
 }
 
+// named is the order of two names of scopes: those that are known come first.
+func named(a, b string) int {
+	if a == "" || b == "" {
+		return cmp.Compare(b, a)
+	}
+	return natural(a, b)
+}
+
 // nameScopes gives the scopes of an inventory their names, and notes names under which nothing is stored.
 func (inv *inventory) nameScopes(n *scopeNames) {
 	stored := map[string]bool{}
@@ -69,6 +78,8 @@ func (inv *inventory) nameScopes(n *scopeNames) {
 		s := &inv.Sessions[i]
 		s.Name, stored[s.Scope] = n.byID[s.Scope], true
 	}
+	slices.SortFunc(inv.Scopes, func(a, b scopeLine) int { return cmp.Or(named(a.Name, b.Name), cmp.Compare(a.Scope, b.Scope)) })
+	slices.SortFunc(inv.Sessions, func(a, b sessionLine) int { return cmp.Or(named(a.Name, b.Name), cmp.Compare(a.Scope, b.Scope)) })
 	for _, id := range slices.Sorted(maps.Keys(n.byID)) {
 		if !stored[id] {
 			inv.Notes = append(inv.Notes, fmt.Sprintf("nothing is stored in the scope %q (%s)", n.byID[id], id))

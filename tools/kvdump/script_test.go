@@ -64,6 +64,7 @@ func TestScripts(t *testing.T) {
 			"mktext":    mktext,
 			"mkempty":   mkempty,
 			"mksession": mksession,
+			"mknamed":   mknamed,
 			"exits":     exits,
 			"flip":      flip,
 			"shorten":   shorten,
@@ -205,6 +206,28 @@ func mktext(ts *testscript.TestScript, _ bool, args []string) {
 // mkempty DIR makes a store with nothing in it.
 func mkempty(ts *testscript.TestScript, _ bool, args []string) {
 	ts.Check(openStore(ts, args[0]).Close())
+}
+
+// mknamed DIR makes a store of the models model-10 and model-2. The second has 11 prompts of 40 tokens in the scopes "user 1" to "user 11", each with a
+// ref "turn 1" to "turn 11" on it. All go on from 32 shared tokens, the pinned ref "system".
+func mknamed(ts *testscript.TestScript, _ bool, args []string) {
+	ctx := context.Background()
+	s := openStore(ts, args[0])
+	for _, name := range []string{"model-10", "model-2"} {
+		d := tiny()
+		d.Name, d.Weights = name, kv.HashOf(name)
+		m := getModel(ts, s, d)
+		if name == "model-10" {
+			put(ts, m, kv.Prompt{}, 500, 20, 20)
+			continue
+		}
+		for i := range 11 {
+			p := put(ts, m, kv.Prompt{Scope: fmt.Sprint("user ", i+1), ScopeStart: 32}, 0, 40, 32)
+			ts.Check(m.SetRef(ctx, fmt.Sprint("turn ", i+1), p, db.RefOptions{}))
+			ts.Check(m.SetRef(ctx, "system", kv.Prompt{Tokens: p.Tokens[:24]}, db.RefOptions{Pinned: true}))
+		}
+	}
+	ts.Check(s.Close())
 }
 
 // mksession DIR SCOPE adds a session of three frames.

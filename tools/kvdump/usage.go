@@ -2,9 +2,7 @@ package main
 
 import (
 	"cmp"
-	"fmt"
 	"slices"
-	"time"
 )
 
 // addUsage counts a block as used by every match that ended in it or below it: the store notes a match only where it ended. What is
@@ -48,61 +46,4 @@ func (inv *inventory) addUsage() {
 			s.LastUsed = b.LastUsed
 		}
 	}
-}
-
-// orders are what records can be sorted by.
-var orders = map[string]struct {
-	title string
-	less  func(a, b *blockLine) int
-}{
-	"bytes": {"largest", func(a, b *blockLine) int { return cmp.Compare(b.Bytes, a.Bytes) }},
-	"hits":  {"most used", func(a, b *blockLine) int { return cmp.Compare(b.Hits, a.Hits) }},
-	"age":   {"used longest ago", func(a, b *blockLine) int { return a.LastUsed.Compare(b.LastUsed) }},
-}
-
-func (f *inspectFlags) validate(top, sort bool) error {
-	if top && f.top < 1 {
-		return fmt.Errorf("--top %d: expected a number of records, 1 or more", f.top)
-	}
-	if _, ok := orders[f.sort]; sort && !ok {
-		return fmt.Errorf("--sort %q: expected bytes, hits or age", f.sort)
-	}
-	if sort && !top && !f.blocks {
-		return fmt.Errorf("--sort %s: nothing to sort; expected --top N or --blocks with it", f.sort)
-	}
-	if f.depth < 1 {
-		return fmt.Errorf("--depth %d: expected a number of blocks, 1 or more", f.depth)
-	}
-	return f.names.validate()
-}
-
-// chosen are the records to list, and the title of their table.
-func (f *inspectFlags) chosen(inv *inventory) ([]blockLine, string) {
-	out := slices.Clone(inv.Blocks)
-	if f.sort == "" && f.top == 0 {
-		return out, "records"
-	}
-	order := orders[cmp.Or(f.sort, "bytes")]
-	slices.SortStableFunc(out, func(a, b blockLine) int { return cmp.Or(order.less(&a, &b), cmp.Compare(a.First, b.First)) })
-	if f.top == 0 {
-		return out, "records, " + order.title + " first"
-	}
-	out = out[:min(f.top, len(out))]
-	return out, fmt.Sprintf("%d of %s, %s first", len(out), count(len(inv.Blocks), "record"), order.title)
-}
-
-// ago is a time in a table: how long before now it was, roughly.
-func ago(t, now time.Time) string {
-	d := now.Sub(t)
-	switch {
-	case t.IsZero():
-		return "-"
-	case d < 2*time.Minute:
-		return "just now"
-	case d < 2*time.Hour:
-		return fmt.Sprintf("%d min ago", d/time.Minute)
-	case d < 48*time.Hour:
-		return fmt.Sprintf("%d h ago", d/time.Hour)
-	}
-	return fmt.Sprintf("%d d ago", d/(24*time.Hour))
 }

@@ -54,11 +54,13 @@ func (e *Engine) Abandon() (err error) {
 	return errors.Join(err, e.unlock())
 }
 
-// Trim drops maps, pools and pages read ahead, and makes a checkpoint. It returns how many segments keep their maps or files: those that
-// are being read or written.
+// Trim gives back memory: maps, handles, pools, pages read ahead, and by a checkpoint the part of the index that is not in index.db yet. It
+// returns how many segments keep their maps or files, because somebody reads or writes them.
+//
+// Trim evicts nothing. A checkpoint evicts where killed processes have left files of the log in a full store: there the worker makes it.
 func (e *Engine) Trim(ctx context.Context) (held int, err error) {
 	e.again.Drop()
-	if !e.Ledger.ReadOnly() {
+	if !e.Ledger.ReadOnly() && e.Space.Crowded() <= 1 {
 		err = e.Space.Checkpoint(ctx)
 	}
 	held = e.Segments.Trim()

@@ -159,7 +159,7 @@ func testEvictedAge(t *testing.T) {
 	time.Sleep(72 * time.Hour)
 	storetest.Put(t, m, kv.Tokens(crashtest.Tokens(2, 16)...))
 	time.Sleep(5 * time.Minute)
-	storetest.Must(s.Pressure(t.Context(), db.Critical))(t)
+	storetest.Must(s.Shrink(t.Context(), 0))(t)
 	check := func() {
 		t.Helper()
 		const want = 72*time.Hour + 5*time.Minute + 5*time.Minute

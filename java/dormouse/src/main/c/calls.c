@@ -76,11 +76,9 @@ NATIVE(void, retire)(JNIEnv *env, jclass c, jlong model, jlong ms, jobject cance
 	check(env, dormouse_retire(MODEL(model), limits(&g)));
 }
 
-NATIVE(jlong, pressure)(JNIEnv *env, jclass c, jlong store, jint level, jlong ms, jobject cancel) {
+NATIVE(void, pressure)(JNIEnv *env, jclass c, jlong store, jint level, jlong ms, jobject cancel) {
 	given g = begin(env, ms, cancel);
-	int64_t freed = 0;
-	check(env, dormouse_pressure(STORE(store), level, limits(&g), &freed));
-	return freed;
+	check(env, dormouse_pressure(STORE(store), level, limits(&g)));
 }
 
 /* A text of the library's, in a larger buffer if it does not fit. */

@@ -41,7 +41,7 @@ final class Native {
 
     static native void retire(long model, long ms, ByteBuffer cancel);
 
-    static native long pressure(long store, int level, long ms, ByteBuffer cancel);
+    static native void pressure(long store, int level, long ms, ByteBuffer cancel);
 
     static native byte[] verify(long store, long ms, ByteBuffer cancel);
 

@@ -10,7 +10,6 @@ public final class Store extends Handle {
     public enum Pressure {
         MODERATE,
         LOW,
-        /** Evicts all that is not pinned. */
         CRITICAL
     }
 
@@ -133,13 +132,13 @@ public final class Store extends Handle {
         Native.resume(id(), Call.ms(call), call.flag());
     }
 
-    /** The system is short of memory. Gives the bytes on disk that this freed; they may be below 0, because it writes a checkpoint. */
-    public long pressure(Pressure level) {
-        return pressure(level, Call.UNLIMITED);
+    /** Gives back memory when the system is short of it. Nothing goes from the disk, and no later restore gets shorter by it. */
+    public void pressure(Pressure level) {
+        pressure(level, Call.UNLIMITED);
     }
 
-    public long pressure(Pressure level, Call call) {
-        return Native.pressure(id(), Library.given("level", level).ordinal() + 1, Call.ms(call), call.flag());
+    public void pressure(Pressure level, Call call) {
+        Native.pressure(id(), Library.given("level", level).ordinal() + 1, Call.ms(call), call.flag());
     }
 
     /** When it returns, what was put and deleted is durable, and what was deleted is in no file. */

@@ -42,7 +42,7 @@ typedef enum dormouse_status {
 	DORMOUSE_ERR_SECOND_COPY = 4,  /* another copy of the library is in this process */
 	DORMOUSE_ERR_CANCELLED = 5,    /* dormouse_call.cancel became 1 */
 	DORMOUSE_ERR_DEADLINE = 6,     /* dormouse_call.timeout_ms is over */
-	DORMOUSE_ERR_CORRUPT = 7,      /* damage on disk; dormouse_error has file and offset */
+	DORMOUSE_ERR_CORRUPT = 7,      /* damage on disk; dormouse_error has file and offset. Of index.db: make the call again, it waits for a new index */
 	DORMOUSE_ERR_NO_SPACE = 8,     /* the budget, or the disk, is full, and nothing more can be evicted */
 	DORMOUSE_ERR_POISONED = 9,     /* an fsync has failed: close the store and open it again */
 	DORMOUSE_ERR_LOCKED = 10,      /* the store is open already; the message names the process */

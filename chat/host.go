@@ -133,10 +133,13 @@ func (h *Host) deleteSystem(ctx context.Context, id string) error {
 	}
 	for _, x := range models { // the first token names the user, so this also deletes earlier versions of the prompt
 		m, err := h.store.Model(x.Fingerprint)
+		if errors.Is(err, db.ErrNotFound) || errors.Is(err, db.ErrCorrupt) {
+			continue // of such a one nothing can be read
+		}
 		if err == nil {
 			_, err = m.Delete(ctx, first.Prefix(1))
 		}
-		if err != nil && !errors.Is(err, db.ErrNotFound) && !errors.Is(err, db.ErrRetired) && !errors.Is(err, db.ErrCorrupt) {
+		if err != nil && !errors.Is(err, db.ErrRetired) {
 			return err
 		}
 	}

@@ -1,9 +1,14 @@
 package chat_test
 
 import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
 	"testing"
 
 	"github.com/dormousekv/dormouse/chat"
+	"github.com/dormousekv/dormouse/db"
 	"github.com/dormousekv/dormouse/internal/hashed"
 	"github.com/dormousekv/dormouse/kv"
 )
@@ -57,4 +62,37 @@ func TestUsersSystemPromptGoesWithTheLastConversation(t *testing.T) {
 	want("everybody's", was, "", true)
 	r.check(r.h.Delete(ctx, "3"))
 	want("after the last", was, "ben", false)
+}
+
+// Where a deletion meets damage in the index, what it could not delete is not passed over: it returns an error, or the system prompt is gone.
+func TestUsersSystemPromptAndADamagedIndex(t *testing.T) {
+	r := newRoom(t, hashed.Options{BlockTokens: 16})
+	system := tokens(1, 40)
+	for i := range 40 { // so that the index has pages
+		c := r.conversation(fmt.Sprint(i), chat.Options{System: tokens(100+i, 40), Facts: 60, Ring: 60, Reserve: 8})
+		r.turn(c, tokens(2, 40), 4, chat.BeginOptions{})
+		r.check(c.Close())
+	}
+	c := r.conversation("ada's", chat.Options{System: system, User: "ada", Facts: 60, Ring: 60, Reserve: 8})
+	r.turn(c, tokens(2, 20), 4, chat.BeginOptions{})
+	r.check(c.Close())
+	r.again()
+	name := filepath.Join(r.store.Dir(), "index.db")
+	f, err := os.OpenFile(name, os.O_RDWR, 0)
+	r.check(err)
+	defer f.Close()
+	info, err := f.Stat()
+	r.check(err)
+	for at := int64(4 * 4096); at < info.Size(); at += 4096 {
+		_, err := f.WriteAt(make([]byte, 2000), at+1000)
+		r.check(err)
+	}
+	of := kv.Prompt{Tokens: system, Spans: []kv.Span{{Len: 1, Hash: kv.HashOf("dormouse user\x00ada")}}}
+	if err = r.h.Delete(ctx, "ada's"); errors.Is(err, db.ErrIndexDamaged) {
+		err = r.h.Delete(ctx, "ada's")
+	}
+	r.check(err)
+	if n := r.stored(r.o, of); n > 0 {
+		t.Errorf("%d tokens of the system prompt are stored still", n)
+	}
 }

@@ -20,7 +20,8 @@ type Deleted struct {
 // Delete removes a prefix for good, and with it everything that was stored as its continuation: the block that holds
 // the prefix's last token and all blocks below it, with the refs on them, and the refs to its continuations of which nothing is
 // stored any more. It returns when that is durable. After the next Sync, which waits for no lease but says what remains, tokens and
-// rows are in no file of the store, nor the names and metadata of those refs.
+// rows are in no file of the store, nor the names and metadata of those refs. After an error, [ErrIndexDamaged] among them, a part of it may be
+// deleted: make the call again.
 //
 // What is not stored any more a ref knows by hashes alone ([kv.Trail]). So one to an evicted prompt that parts from the prefix only within
 // its last 64th may go, too; none that continues it stays.

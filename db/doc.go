@@ -12,5 +12,6 @@
 //   - opening is O(1), the budget holds, and a damaged file is an error with file and offset, never a panic.
 //
 // An operation enters the store, has the engine (db/internal/engine) do it, and leaves. Suspend, Resume, Close and a rebuild of the index own the
-// store meanwhile. docs/design.md has a map of the packages and the table of locks.
+// store meanwhile: operations wait, or are refused. The call that finds the index damaged fails with [ErrIndexDamaged], or is a miss; the next call
+// waits for the rebuild. docs/design.md has a map of the packages and the table of locks.
 package db

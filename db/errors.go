@@ -59,9 +59,9 @@ var (
 	// of the log that says up to where all is durable. What [Deleted] counts is deleted, and
 	// durable; its bytes are destroyed when there is room.
 	ErrNoBarrier = engine.ErrNoBarrier
-	// ErrIndexDamaged is returned, together with [ErrCorrupt], by a call that finds the index damaged. The store rebuilds it in the background, from
-	// segments and log, as soon as no call is under way that began before. Make the call again: it waits for the rebuild. A call from a callback
-	// of another one, which keeps the rebuild waiting, gets the error again.
+	// ErrIndexDamaged is returned, together with [ErrCorrupt], by a call that finds the index damaged. The store rebuilds it in the background as soon
+	// as the calls under way have ended. Make the call again: it waits for the rebuild, or until its ctx ends. A call from a callback of another
+	// call keeps the rebuild waiting: it gets the error again. A [Match] returns no error: it is a miss whose [Reason] is [Damaged].
 	ErrIndexDamaged = index.ErrDamaged
 	// ErrForeign is returned by Open and Resume where a file has one of the store's names and is another store's or program's: the message
 	// names it. Nothing is changed. Move the file away.

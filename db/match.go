@@ -110,7 +110,8 @@ func (x *Match) look(e *engine.Engine, limit int) error {
 		return nil
 	}
 	err := x.held.Find(&e.Leases, engine.Searched(x.m.ms), &x.prompt, limit, false)
-	if x.m.s.checkIndex(err); engine.IsIndexDamage(err) {
+	if engine.IsIndexDamage(err) {
+		x.m.s.indexDamaged(err)
 		x.held.Found.Reason, err = Reason{Code: Damaged, Err: err}, nil
 	}
 	if err != nil {

@@ -101,7 +101,8 @@ func (m *Model) enter(ctx context.Context) (*engine.Engine, error) {
 func (m *Model) leave() { m.s.leave() }
 
 // Retire drops a version of a model at once: its blocks and its refs, as one log frame. It returns when that is
-// durable; the space comes back when no open match can see it. ErrNotFound if there is no such model.
+// durable; the space comes back when no open match can see it. ErrNotFound if there is no such model. After [ErrIndexDamaged] it may be retired: call
+// it again, and take ErrNotFound for success.
 func (s *Store) Retire(ctx context.Context, fp kv.Fingerprint) error {
 	if err := ctx.Err(); err != nil {
 		return err

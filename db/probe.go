@@ -70,9 +70,10 @@ func (m *Model) probe(ctx context.Context, prompt *kv.Prompt, o MatchOptions) (*
 
 // noteDamage takes damage of the index out of err: it makes the probe a miss.
 func (p *probe) noteDamage(err error) error {
-	if p.m.s.checkIndex(err); !engine.IsIndexDamage(err) {
+	if !engine.IsIndexDamage(err) {
 		return err
 	}
+	p.m.s.indexDamaged(err)
 	p.l.Reset()
 	p.bad = err
 	return nil

@@ -3,24 +3,26 @@ package db
 import (
 	"context"
 	"errors"
+	"fmt"
 
 	"github.com/dormousekv/dormouse/db/internal/engine"
 )
 
-// checkIndex returns err, with which an operation ends that needs the index. If it says that the index is damaged, the index is rebuilt in the
-// background as soon as no operation is under way, and operations that begin wait until that is done. The caller has entered the store.
+// checkIndex returns the error of an operation that needs the index, as its caller gets it. If the error is damage of the index, the store rebuilds
+// that in the background as soon as no operation is under way. Operations that begin meanwhile wait. The caller has entered the store.
 func (s *Store) checkIndex(err error) error {
 	var missing *NotStoredError
 	if errors.As(err, &missing) && engine.IsIndexDamage(missing.Reason.Err) {
 		err = missing.Reason.Err // nobody knows what is stored
 	}
-	if engine.IsIndexDamage(err) {
-		s.indexDamaged(err)
+	if !engine.IsIndexDamage(err) {
+		return err
 	}
-	return err
+	s.indexDamaged(err)
+	return fmt.Errorf("the store rebuilds its index, make the call again: %w", err)
 }
 
-// indexDamaged notes that index.db cannot be trusted, and has it rebuilt in the background. Whoever enters the store after this gives way to that.
+// indexDamaged has the index rebuilt in the background. Whoever enters the store after this gives way to the rebuild.
 func (s *Store) indexDamaged(err error) {
 	if s.rebuilding.CompareAndSwap(false, true) {
 		s.o.Logger.Error("index is damaged and will be rebuilt", "dir", s.dir, "error", err)

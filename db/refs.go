@@ -153,7 +153,8 @@ func refOf(r oplog.Ref) Ref {
 	}
 }
 
-// DeleteRef takes a name off its prefix, which stays stored. ErrNotFound if there is no such name.
+// DeleteRef takes a name off its prefix, which stays stored. ErrNotFound if there is no such name. After [ErrIndexDamaged] the name may be gone: call
+// it again, and take ErrNotFound for success.
 func (s *Store) DeleteRef(ctx context.Context, name string) error {
 	if err := ctx.Err(); err != nil {
 		return err

@@ -30,7 +30,7 @@ type Store struct {
 	matches atomic.Int64               // open ones
 	pressed atomic.Pointer[[]*pressed] // functions of OnPressure; a slice is never changed
 	turns   turns
-	// rebuilding: the index cannot be trusted, and a rebuild of it is under way, or waits for the operations that are.
+	// rebuilding: the index cannot be trusted. A rebuild of it is under way, or waits for the operations that are.
 	rebuilding atomic.Bool
 }
 
@@ -47,11 +47,12 @@ func (s *Store) Options() Options { return s.o }
 // Dir is the store's directory.
 func (s *Store) Dir() string { return s.dir }
 
-// Enter begins an operation of the store's own tools and tests: package admin, the test kits. They use what lies below the store until
-// they call leave.
+// Enter is for the store's own tools and tests. It gives them the engine, as one operation of the store, until they call leave.
 func (s *Store) Enter(ctx context.Context) (e *engine.Engine, leave func(), err error) {
-	e, err = s.enter(ctx)
-	return e, s.leave, err
+	if e, err = s.enter(ctx); err != nil {
+		return nil, nil, err
+	}
+	return e, s.leave, nil
 }
 
 // enter begins an operation: the engine is there until leave. While the index is rebuilt or the store resumes, it waits, or until ctx ends.

@@ -43,7 +43,7 @@ class DeadlineExceeded(DormouseError, TimeoutError):
 
 
 class Corrupt(DormouseError):
-    """Damage on disk, at offset in file."""
+    """Damage on disk, at offset in file. Of index.db: make the call again, it waits for a new index."""
 
 
 class NoSpace(DormouseError):

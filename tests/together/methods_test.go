@@ -32,6 +32,7 @@ var methods = map[string]method{
 	"Store.DeleteScopeID": {1, (*worker).deleteScopeID},
 	"Store.Dir":           {1, func(w *worker) error { return same(w.s.Dir(), w.dir) }},
 	"Store.Options":       {1, func(w *worker) error { return same(w.s.Options().Policy.Name(), "cost-aware") }},
+	"Store.Enter":         {1, (*worker).enter},
 	"Store.Identity":      {1, func(w *worker) error { _, err := w.s.Identity(); return err }},
 	"Store.IndexProblems": {1, func(w *worker) error { admin.IndexProblems(w.s); return nil }},
 	"Store.Log":           {2, func(w *worker) error { _, err := db.Collect(admin.Log(ctx, w.s)); return err }},
@@ -228,6 +229,14 @@ func (w *worker) verify() error {
 	r, err := admin.VerifyStore(w.ctx(), w.s, admin.VerifyOptions{Progress: func(db.Progress) { w.s.Stats() }})
 	if err == nil && len(r.Damage) > 0 {
 		return fmt.Errorf("%d damaged places, %w", len(r.Damage), r.Damage[0])
+	}
+	return err
+}
+
+func (w *worker) enter() error {
+	_, leave, err := w.s.Enter(w.ctx())
+	if err == nil {
+		leave()
 	}
 	return err
 }

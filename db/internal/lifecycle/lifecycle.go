@@ -40,8 +40,7 @@ const held = 1 << 62
 
 func (l *Lifecycle) underWay() int64 { return l.state.Load() &^ held }
 
-// Enter begins an operation, which waits while somebody owns the store, or until ctx ends. always lets it in where it would be
-// refused: what gives something back.
+// Enter begins an operation. It waits while somebody owns the store, or until ctx ends. always is for what gives something back: nobody refuses it.
 func (l *Lifecycle) Enter(ctx context.Context, always bool) error {
 	for n := l.state.Load(); n < held; n = l.state.Load() {
 		if l.state.CompareAndSwap(n, n+1) {
@@ -102,8 +101,8 @@ func (l *Lifecycle) Own(ctx context.Context, refuse error) error {
 	return l.await(ctx)
 }
 
-// OwnLater has do own the store, in the background. It returns at once, and operations that begin after that give way, as those that come before
-// the last has ended with Own.
+// OwnLater has do own the store, in the background, and returns at once. Operations that begin after that give way to do, as to an owner who
+// waits in Own.
 func (l *Lifecycle) OwnLater(do func()) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

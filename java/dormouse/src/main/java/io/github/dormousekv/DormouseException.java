@@ -20,7 +20,7 @@ public final class DormouseException extends RuntimeException {
         CANCELLED(5),
         /** The call's time is over. */
         DEADLINE(6),
-        /** Damage on disk, at offset in file. */
+        /** Damage on disk, at offset in file. Of index.db: make the call again, it waits for a new index. */
         CORRUPT(7),
         /** The budget, or the disk, is full, and nothing more can be evicted. */
         NO_SPACE(8),

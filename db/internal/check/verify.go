@@ -34,14 +34,6 @@ func Run(ctx context.Context, e *engine.Engine, progress func(engine.Progress)) 
 	return v.out, err
 }
 
-// Saved is the part of Run that looks at what Repair saves by means of the index, sessions left out. The remains are among the notes, too: only an
-// index tells whether those are of a record that was destroyed or of one that is lost.
-func Saved(ctx context.Context, e *engine.Engine, progress func(engine.Progress)) (_ Report, remains []*damage.Error, _ error) {
-	v := newVerifier(e, progress)
-	err := v.records(ctx)
-	return v.out, v.remains, errors.Join(err, v.unreadFiles())
-}
-
 type verifier struct {
 	e        *engine.Engine
 	progress func(engine.Progress)
@@ -50,7 +42,6 @@ type verifier struct {
 	unsealed []recovery.Leftover // when it began: a checkpoint may seal them meanwhile
 	unread   map[uint64]error    // segments that could not be looked into, which says nothing about their bytes
 	missing  map[uint64]bool     // segments that were reported
-	remains  []*damage.Error     // of sealed segments: [segments.ErrRemains]
 
 	unreadSessions []error // of sessions that could not be read
 	foreignBloom   bool    // a refusal names the Bloom filter's file

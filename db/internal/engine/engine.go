@@ -75,10 +75,9 @@ type Engine struct {
 
 	sessions *sessionSet
 
-	Doubts []error          // why index.db was not used, if it is there; written by Open only
-	Absent []index.Entry    // records that the log names and a rebuild did not find; written by Open only
-	Lost   []index.Entry    // records that are not whole, of which nothing says that they had been durable; written by Open only
-	Found  *recovery.Result // with Options.Salvage; written by Open only
+	Doubts []error       // why index.db was not used, if it is there; written by Open only
+	Absent []index.Entry // records that the log names and a rebuild did not find; written by Open only
+	Lost   []index.Entry // records that are not whole, of which nothing says that they had been durable; written by Open only
 
 	clock, seq, watermark atomic.Uint64
 	walked                atomic.Int64 // how often evictions have gone through the leaves of a model

@@ -144,7 +144,7 @@ func (e *Engine) recover(ctx context.Context, doubt error) (*recovery.Result, er
 	e.pending.on.Store(true) // until it is known whether the Bloom filter's file can be used
 	in := recovery.Input{
 		FS: e.FS, Dir: e.Dir, Segments: e.Segments, Bloom: e.Path(folder.BloomName), Hasher: e.Hasher, Unsynced: e.unsynced(),
-		ReadOnly: e.o.ReadOnly, Salvage: e.o.Salvage, Doubt: doubt, Logger: e.log, IndexOptions: e.indexOptions(), LogOptions: e.ReadLogOptions(),
+		ReadOnly: e.o.ReadOnly, Doubt: doubt, Logger: e.log, IndexOptions: e.indexOptions(), LogOptions: e.ReadLogOptions(),
 		Rank: e.order, AddKey: e.pending.add,
 	}
 	if e.o.Progress != nil {
@@ -166,9 +166,6 @@ func (e *Engine) recover(ctx context.Context, doubt error) (*recovery.Result, er
 		return nil, err
 	}
 	e.Catalog, e.unsealed, e.Doubts, e.Absent, e.Lost = r.Catalog, r.Leftover, r.Doubts, r.Absent, r.Lost
-	if e.o.Salvage {
-		e.Found = &r
-	}
 	e.seq.Store(r.Seq)
 	e.clock.Store(r.Clock)
 	e.planBloom(&r)

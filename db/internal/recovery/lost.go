@@ -91,7 +91,7 @@ func (r *run) dropLost(t *index.Txn) error {
 		}
 		if !is && !named[x.Loc] {
 			named[x.Loc] = true
-			if r.covered(x.Loc) || r.harmed(x.Loc) || r.Salvage { // nothing but damage took it, or it is to be named all the same
+			if r.covered(x.Loc) || r.harmed(x.Loc) { // nothing but damage took it
 				r.Absent = append(r.Absent, x)
 			} else {
 				r.Lost = append(r.Lost, x)

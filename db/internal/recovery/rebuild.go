@@ -94,9 +94,9 @@ func (r *run) enterSegments(ctx context.Context) error {
 		}, func(d *damage.Error) {
 			if !errors.Is(d, segments.ErrRemains) {
 				r.Logger.Error("segment is damaged", "error", d)
-				if r.Log.Damaged() || !r.Log.Young(loc.Loc{Segment: s.ID, Offset: d.Offset}) { // else the log names what was there
-					r.Damage = append(r.Damage, d)
-				}
+			}
+			if r.Log.Damaged() || !r.Log.Young(loc.Loc{Segment: s.ID, Offset: d.Offset}) { // else the log names what was there
+				r.Damage = append(r.Damage, d)
 			}
 		})
 		if errors.Is(err, segments.ErrMissing) {

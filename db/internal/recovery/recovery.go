@@ -27,7 +27,7 @@ type Input struct {
 	Hasher   kv.Hasher
 	Unsynced bool // an fsync had failed: what is in memory need not be on the disk
 	ReadOnly bool
-	Salvage  bool                          // of a reader: as much as can be read is to be saved, whatever the log lost
+	Salvage  bool                          // of Repair: frames of the log that make no sense are damage, and no error
 	Doubt    error                         // why index.db is not to be used; nil: it is looked at
 	Copied   func() (same bool, err error) // of Beside: whether index.db is still what its copy is
 	Logger   *slog.Logger
@@ -54,8 +54,8 @@ type Result struct {
 	Doubts     []error          // why index.db was not used, if it is there
 	Absent     []index.Entry    // records that the log names and that are not there
 	Lost       []index.Entry    // records that no barrier covers and that are not whole: the disk never had them, or they are damaged
-	Left       []index.Entry    // records that are there and left out: their prefix, or the descriptor of their model, is lost
-	Damage     []*damage.Error  // that a rebuild met in segments, where records may have been of which nothing tells
+	Left       []index.Entry    // records that are there and left out: a part of them, their prefix, or the descriptor of their model is lost
+	Damage     []*damage.Error  // that a rebuild met in segments, and bytes behind zeros: records may have been there of which nothing tells
 	Rebuilt    bool             // the index is built from segments and log alone
 	Changed    bool             // something was recovered that a checkpoint should keep
 }

@@ -59,7 +59,11 @@ func Repair(ctx context.Context, from, to string, o RepairOptions) (out Repaired
 		}
 	}()
 	files := damagedFiles{}
-	old := &damagedStore{dir: from, o: o, disk: newSalvageFS(vfs.From(ctx), files), files: files}
+	old := &damagedStore{dir: from, disk: newSalvageFS(vfs.From(ctx), files), files: files, progress: func(what string, done, total int64) {
+		if o.Progress != nil {
+			o.Progress(db.Progress{What: what, Done: done, Total: total})
+		}
+	}}
 	defer old.close()
 	if err := old.open(ctx); err != nil {
 		return out, err

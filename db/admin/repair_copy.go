@@ -69,9 +69,6 @@ func (c *copier) copyTo(ctx context.Context, dir string) (err error) {
 	return errors.Join(err, c.to.End(context.Background()))
 }
 
-// rank has all that is copied count as used when it was put, unless the index says more. The shift is that of db's policies.
-func rank(l engine.Leaf) uint64 { return l.Clock << 8 }
-
 // models registers every model, the newest version of each name last, with its notes. One whose descriptor is damaged is lost.
 func (c *copier) models(context.Context) error {
 	all := c.from.found.Catalog.Models()

@@ -9,7 +9,6 @@ import (
 	"os"
 	"path/filepath"
 
-	"github.com/dormousekv/dormouse/db"
 	"github.com/dormousekv/dormouse/db/internal/engine"
 	"github.com/dormousekv/dormouse/db/internal/folder"
 	"github.com/dormousekv/dormouse/db/internal/recovery"
@@ -24,10 +23,10 @@ import (
 
 // damagedStore is one, opened as far as it can be read.
 type damagedStore struct {
-	dir   string
-	o     RepairOptions
-	disk  *salvageFS
-	files damagedFiles
+	dir      string
+	disk     *salvageFS
+	files    damagedFiles
+	progress func(what string, done, total int64)
 
 	format   folder.Format
 	hasher   kv.Hasher
@@ -37,12 +36,6 @@ type damagedStore struct {
 }
 
 func (w *damagedStore) path(name string) string { return filepath.Join(w.dir, name) }
-
-func (w *damagedStore) progress(what string, done, total int64) {
-	if w.o.Progress != nil {
-		w.o.Progress(db.Progress{What: what, Done: done, Total: total})
-	}
-}
 
 // lockDamaged takes the locks of the damaged store, as every reader does. A store without LOCK, or with something else of that name, is
 // one that no process has open.
@@ -140,6 +133,9 @@ func (w *damagedStore) recover(ctx context.Context, doubt error) (err error) {
 	}
 	return w.list(ctx)
 }
+
+// rank has all that is copied count as used when it was put, unless the index says more. The shift is that of db's policies.
+func rank(l engine.Leaf) uint64 { return l.Clock << 8 }
 
 // list lists what is stored. The error is damage of the index.
 func (w *damagedStore) list(ctx context.Context) error {

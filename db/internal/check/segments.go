@@ -69,13 +69,6 @@ func (v *verifier) segments(ctx context.Context, live map[loc.Loc]recovery.Named
 	return nil
 }
 
-// skip keeps why a segment, or a record in it, could not be read.
-func (v *verifier) skip(segment uint64, err error) {
-	if v.unread[segment] == nil {
-		v.unread[segment] = err
-	}
-}
-
 // unfinished reports whether off lies where an earlier process was still writing, or where destruction is decided and not
 // yet done: no rot, but what a crash leaves.
 func (v *verifier) unfinished(id uint64, off int64) bool {

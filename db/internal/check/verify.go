@@ -3,65 +3,22 @@ package check
 import (
 	"context"
 	"errors"
-	"fmt"
-	"maps"
 	"path/filepath"
-	"slices"
 
 	"github.com/dormousekv/dormouse/db/internal/engine"
 	"github.com/dormousekv/dormouse/db/internal/folder"
-	"github.com/dormousekv/dormouse/db/internal/recovery"
 	"github.com/dormousekv/dormouse/internal/damage"
 	"github.com/dormousekv/dormouse/internal/vfs"
 	"github.com/dormousekv/dormouse/segments"
 	"github.com/dormousekv/dormouse/wal"
 )
 
-// Report is what Run found: db.Report.
-type Report struct {
-	Damage  []*damage.Error // bytes that are not what was written, in files that are still needed
-	Notes   []string        // what is odd and costs nothing: a torn end after a crash, a missing Bloom filter, a strange file
-	Files   int
-	Bytes   int64 // that were checked
-	Records int   // live ones, every byte of each compared with its checksum
-}
-
-// Run reads every byte of every file of an open store and compares. Damage is no error but in the report; the error names the files that
-// could not be read. progress may be nil.
+// Run returns what it found in an open store. It reads every byte of every file and compares. Damage is in the report; the error names the
+// files that could not be read. progress may be nil.
 func Run(ctx context.Context, e *engine.Engine, progress func(engine.Progress)) (Report, error) {
 	v := newVerifier(e, progress)
 	err := v.run(ctx)
 	return v.out, err
-}
-
-type verifier struct {
-	e        *engine.Engine
-	progress func(engine.Progress)
-	out      Report
-	total    int64
-	unsealed []recovery.Leftover // when it began: a checkpoint may seal them meanwhile
-	unread   map[uint64]error    // segments that could not be looked into, which says nothing about their bytes
-	missing  map[uint64]bool     // segments that were reported
-
-	unreadSessions []error // of sessions that could not be read
-	foreignBloom   bool    // a refusal names the Bloom filter's file
-}
-
-func newVerifier(e *engine.Engine, progress func(engine.Progress)) *verifier {
-	return &verifier{e: e, progress: progress, unread: map[uint64]error{}, missing: map[uint64]bool{}}
-}
-
-func (v *verifier) report(d *damage.Error) { v.out.Damage = append(v.out.Damage, d) }
-
-func (v *verifier) note(format string, args ...any) {
-	v.out.Notes = append(v.out.Notes, fmt.Sprintf(format, args...))
-}
-
-func (v *verifier) read(n int64) {
-	v.out.Bytes += n
-	if v.progress != nil {
-		v.progress(engine.Progress{What: "verify", Done: v.out.Bytes, Total: max(v.total, v.out.Bytes)})
-	}
 }
 
 func (v *verifier) run(ctx context.Context) error {
@@ -78,14 +35,14 @@ func (v *verifier) run(ctx context.Context) error {
 	return v.unreadFiles()
 }
 
-// records is all but the Bloom filter and the sessions.
+// records checks everything but the Bloom filter and the sessions. What is evicted meanwhile keeps its bytes.
 func (v *verifier) records(ctx context.Context) error {
 	e := v.e
 	v.unsealed = e.Leftovers()
-	lease := e.Segments.Acquire() // what is evicted meanwhile stays as it is
+	lease := e.Segments.Acquire()
 	defer func() { lease.Release(); v.passedBy() }()
 	v.total = e.Measure()
-	for _, s := range e.Segments.Segments() { // holes are read, too
+	for _, s := range e.Segments.Segments() { // the check reads holes, too
 		v.total += max(0, s.Size-s.Allocated)
 	}
 	v.files()
@@ -103,23 +60,7 @@ func (v *verifier) records(ctx context.Context) error {
 	return v.segments(ctx, live)
 }
 
-// passedBy has the worker destroy what waited for the verifier.
-func (v *verifier) passedBy() {
-	if v.e.Segments.Ripe() {
-		v.e.Signal()
-	}
-}
-
-// unreadFiles is the error that names what could not be read.
-func (v *verifier) unreadFiles() error {
-	unread := v.unreadSessions
-	for _, id := range slices.Sorted(maps.Keys(v.unread)) {
-		unread = append(unread, v.unread[id])
-	}
-	return errors.Join(unread...)
-}
-
-// files checks FORMAT, and names what does not belong into the directory.
+// files checks FORMAT and names what does not belong into the directory.
 func (v *verifier) files() {
 	e := v.e
 	name := e.Path(folder.FormatName)
@@ -148,7 +89,7 @@ func (v *verifier) files() {
 			v.note("%s: not a file of the store", e.Path(filepath.Join(folder.SegmentsDir, n)))
 		}
 	}
-	e.BetweenCheckpoints(func() { names, err = e.FS.List(e.Dir) }) // it leaves no file under a name that it has for a moment
+	e.BetweenCheckpoints(func() { names, err = e.FS.List(e.Dir) }) // a checkpoint has temporary files
 	if err != nil {
 		v.note("%v", err)
 	}
@@ -159,7 +100,7 @@ func (v *verifier) files() {
 	}
 }
 
-// refusals reports what would keep the store from being opened for writing. What the index and the log say of themselves is reported with them.
+// refusals reports why the store cannot be opened for writing. The steps for index and log report their own reasons.
 func (v *verifier) refusals() {
 	v.e.BetweenCheckpoints(func() {
 		for _, r := range v.e.Refusals() {
@@ -169,7 +110,7 @@ func (v *verifier) refusals() {
 	})
 }
 
-// log checks every byte of the log. A torn end is what a crash leaves, and no damage.
+// log checks every byte of the log. A crash may leave a torn end: that is no damage.
 func (v *verifier) log() error {
 	e := v.e
 	var err error

@@ -33,6 +33,23 @@ func TestRebuildBesideDamagedHeader(t *testing.T) {
 	}
 }
 
+// What is put into the new store is younger than all that was copied, so it is evicted last, and wins beside an older copy.
+func TestRepairGoesOnCounting(t *testing.T) {
+	e := estateOf(t, true)
+	_, to := repaired(t, e, e.dir)
+	s := storetest.Open(t, to, storetest.Options())
+	m := storetest.Model(t, s, crashtest.Plain())
+	p := kv.Tokens(crashtest.Tokens(99, 16)...)
+	storetest.Put(t, m, p)
+	young := storetest.Record(t, s, m, p, 0, 0)
+	for b, err := range s.Blocks(t.Context()) {
+		storetest.OK(t, err)
+		if mask := uint64(1)<<56 - 1; b.Key != young.Key && b.Rank&mask >= young.Rank&mask { // the highest byte is the class
+			t.Errorf("block %s ranks %x, the youngest %x", b.Key, b.Rank, young.Rank)
+		}
+	}
+}
+
 // A ref survives the eviction of its prefix, and so it survives Repair, with and without index or log.
 func TestRepairRefsOfEvicted(t *testing.T) {
 	for name, harm := range map[string]string{"sound": "", "no index": storetest.IndexFile, "no log": storetest.LogDir} {

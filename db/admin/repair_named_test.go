@@ -17,13 +17,16 @@ import (
 )
 
 // Each record in turn is damaged: its file is named, and what is copied is all that does not hang on it. Without an index, where the log still
-// names the record and where it does not; with an index; and after a reboot, when a power cut may have taken it.
+// names the record and where it does not; with an index; beside a log whose end is torn; and after a reboot, when a power cut may have taken it.
 func TestRepairNamesTheFile(t *testing.T) {
 	s, m := storetest.Fresh(t, storetest.Options(), crashtest.Plain())
 	storetest.Put(t, m, kv.Tokens(crashtest.Tokens(1, 64)...))
 	cut := rebooted(t, estate{dir: storetest.Copy(t, s.Dir())})
 	cut.live, cut.refs = holdings(t, cut.dir)
-	for name, e := range map[string]estate{"closed": estateOf(t, false), "killed": estateOf(t, true), "after a reboot": cut} {
+	torn := estateOf(t, true)
+	log, b := storetest.NewestLog(t, torn.dir)
+	spoil(t, log, int64(len(bytes.TrimRight(b, "\x00"))-20))
+	for name, e := range map[string]estate{"closed": estateOf(t, false), "killed": estateOf(t, true), "torn log": torn, "after a reboot": cut} {
 		for how, harm := range map[string]func(t *testing.T, path string, b db.Block){
 			"header": func(t *testing.T, path string, b db.Block) { spoil(t, path, b.Offset+50) },
 			"zeros":  func(t *testing.T, path string, b db.Block) { storetest.Write(t, path, b.Offset, make([]byte, 512)) },
@@ -131,20 +134,28 @@ func TestRepairModelsThatAreLost(t *testing.T) {
 	}
 }
 
-// What the torn end of a log may have put is saved, if it is whole: it may have been acknowledged.
+// What the torn end of a log may have put is saved, if it is whole: it may have been acknowledged. What is not whole is counted.
 func TestRepairTornEnd(t *testing.T) {
 	s, m := storetest.Fresh(t, storetest.Options(), crashtest.Plain())
 	p := kv.Tokens(crashtest.Tokens(1, 64)...)
 	storetest.Put(t, m, p)
+	last := storetest.Record(t, s, m, p, 3, 0)
 	dir := storetest.Copy(t, s.Dir()) // as a kill leaves it
 	log, b := storetest.NewestLog(t, dir)
 	spoil(t, log, int64(len(bytes.TrimRight(b, "\x00"))-20))
-	out, to := repairTo(t, dir)
-	if out.Unknown == "" || out.Lost > 0 {
-		t.Errorf("%+v", out)
+	want := 64
+	for lost := range 2 {
+		out, to := repairTo(t, dir)
+		if out.Unknown == "" || out.Lost != lost || lost > 0 && !names(&out, storetest.SegmentPath(dir, last.Segment)) {
+			t.Errorf("%+v", out)
+		}
+		n := storetest.Open(t, to, storetest.Options())
+		storetest.Expect(t, storetest.Model(t, n, crashtest.Plain()), p, want)
+		file := storetest.SegmentPath(dir, last.Segment)
+		record := storetest.Must(os.ReadFile(file))(t)[last.Offset : last.Offset+last.Bytes]
+		spoil(t, file, last.Offset+int64(len(bytes.TrimRight(record, "\x00"))-1)) // of its last plane
+		want = 48
 	}
-	n := storetest.Open(t, to, storetest.Options())
-	storetest.Expect(t, storetest.Model(t, n, crashtest.Plain()), p, 64)
 }
 
 // After an fsync that failed, what is wrong in the log is an end that was lost, for Repair as for Verify.

@@ -148,19 +148,10 @@ func (w *damagedStore) list(ctx context.Context) error {
 	w.entries = map[recovery.ID]index.Entry{}
 	v := w.found.Index.View()
 	defer v.Release()
-	if err := v.Blocks(kv.Key{}, 0, func(x index.Entry) bool {
+	return v.Blocks(kv.Key{}, 0, func(x index.Entry) bool {
 		w.entries[recovery.IDOf(&x)] = x
-		return ctx.Err() == nil
-	}); err != nil {
-		return err
-	}
-	for _, x := range w.entries {
-		need, hangs := recovery.Needs(&x)
-		if _, stored := w.entries[need]; hangs && !stored && !w.found.Rebuilt {
-			return damage.New(w.path(folder.IndexName), 0, "prefix of block "+x.Key.String(), "stored: "+need.Key.String(), "not stored")
-		}
-	}
-	return ctx.Err()
+		return true
+	})
 }
 
 // close lets go of the files.

@@ -9,7 +9,6 @@ import (
 
 	"github.com/dormousekv/dormouse/db/internal/folder"
 	"github.com/dormousekv/dormouse/internal/damage"
-	"github.com/dormousekv/dormouse/internal/loc"
 	"github.com/dormousekv/dormouse/segments"
 )
 
@@ -52,11 +51,10 @@ func (w *damagedStore) report(out *Repaired) {
 			w.files.bad(err)
 		}
 	}
-	unclear := slices.DeleteFunc(w.found.Damage, w.isDead)
-	for _, d := range unclear {
+	for _, d := range w.found.Damage {
 		w.files.bad(d)
 	}
-	out.Unknown = strings.Join(w.unknown(len(unclear)), "; ")
+	out.Unknown = strings.Join(w.unknown(), "; ")
 	for _, f := range w.files {
 		out.Files = append(out.Files, *f)
 		out.Lost, out.LostBytes = out.Lost+f.Lost, out.LostBytes+f.LostBytes
@@ -64,17 +62,8 @@ func (w *damagedStore) report(out *Repaired) {
 	slices.SortFunc(out.Files, func(a, b DamagedFile) int { return cmp.Compare(a.Path, b.Path) })
 }
 
-// isDead reports whether damage lies where nothing is needed any more.
-func (w *damagedStore) isDead(d *damage.Error) bool {
-	c := w.found.Catalog
-	return slices.ContainsFunc(c.Unlinked(), func(id uint64) bool { return folder.SegmentPath(w.dir, id) == d.File }) ||
-		slices.ContainsFunc(c.Tombstones(), func(l loc.Loc) bool {
-			return l.Offset <= d.Offset && d.Offset < l.End() && folder.SegmentPath(w.dir, l.Segment) == d.File
-		})
-}
-
-// unknown says what nobody can know any more. unclear is how many places of segments are damaged where nothing tells what lay there.
-func (w *damagedStore) unknown(unclear int) (why []string) {
+// unknown says what nobody can know any more.
+func (w *damagedStore) unknown() (why []string) {
 	log := w.found.Log
 	switch {
 	case !log.HasFirst && len(w.found.Applied.Extra) == 0:
@@ -92,7 +81,7 @@ func (w *damagedStore) unknown(unclear int) (why []string) {
 			missing++
 		}
 	}
-	if unclear+missing > 0 {
+	if unclear := len(w.found.Damage); unclear+missing > 0 {
 		why = append(why, fmt.Sprintf("there is no index.db to tell whether records are lost: segments have %s, and %s missing",
 			damage.Count(unclear, "damaged place"), damage.Count(missing, "segment")))
 	}

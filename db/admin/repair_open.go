@@ -126,7 +126,7 @@ func (w *damagedStore) recover(ctx context.Context, doubt error) (err error) {
 		Progress:     func(done, total int64) { w.progress("scan segments", done, total) },
 	})
 	switch {
-	case errors.Is(err, vfs.ErrVersion):
+	case errors.Is(err, wal.ErrVersion), errors.Is(err, vfs.ErrVersion):
 		return folder.OfAnotherRelease(err)
 	case err != nil:
 		return err

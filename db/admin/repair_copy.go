@@ -129,7 +129,7 @@ func (c *copier) record(ctx context.Context, x index.Entry) error {
 	c.saved[id] = false // damage may make a block its own prefix
 	why, err := c.prefix(ctx, &x)
 	if why == nil && err == nil {
-		why, err = c.copy(ctx, x)
+		why, err = c.add(ctx, x)
 	}
 	if err != nil {
 		return err
@@ -156,8 +156,8 @@ func (c *copier) prefix(ctx context.Context, x *index.Entry) (why, err error) {
 	return why, err
 }
 
-// copy copies a record, unless its bytes are damaged, as why says.
-func (c *copier) copy(ctx context.Context, x index.Entry) (why, err error) {
+// add copies a record, unless its bytes are damaged, as why says.
+func (c *copier) add(ctx context.Context, x index.Entry) (why, err error) {
 	b, why, err := c.from.read(&x)
 	defer b.Release()
 	if why != nil || err != nil {

@@ -66,8 +66,8 @@ func copyOf(r *segments.Record) (*segments.Builder, error) {
 	return b, nil
 }
 
-// sessions reads every session and calls copy with all of its frames, or with those before the first damage.
-func (w *damagedStore) sessions(ctx context.Context, out *Repaired, copy func(kv.ScopeID, []sessions.Frame) error) error {
+// sessions reads every session and calls save with all of its frames, or with those before the first damage.
+func (w *damagedStore) sessions(ctx context.Context, out *Repaired, save func(kv.ScopeID, []sessions.Frame) error) error {
 	dir := w.path(folder.SessionsDir)
 	names, err := w.disk.List(dir)
 	if err != nil {
@@ -103,7 +103,7 @@ func (w *damagedStore) sessions(ctx context.Context, out *Repaired, copy func(kv
 		if got.Head.Scope != id { // not even the head is whole
 			continue
 		}
-		if err := copy(id, got.Frames); err != nil {
+		if err := save(id, got.Frames); err != nil {
 			return err
 		}
 	}

@@ -3,7 +3,7 @@
 //
 // [FindNearest] says where a prompt parts from what is stored. It gives tokens of stored prompts: whoever calls it decides who sees them.
 //
-// Repair saves what is sound of a damaged store in a new one: it opens the damaged one as a reader does (repair_open.go), through a file
-// system that goes on behind what cannot be read (repair_fs.go), has package check say what is damaged, and copies what stands the comparison
-// (repair_copy.go). The damaged store is not changed.
+// [Repair] copies what is whole of a damaged store into a new one. It recovers the damaged store read-only (repair_open.go), through a file
+// system that goes on behind what the disk cannot read (repair_fs.go). It copies each record that passes its checks behind the records of
+// its prefix (repair_copy.go), and counts by file what it did not copy (repair_report.go).
 package admin

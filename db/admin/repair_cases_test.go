@@ -33,13 +33,26 @@ func TestRebuildBesideDamagedHeader(t *testing.T) {
 	}
 }
 
-// A ref survives the eviction of its prefix, and so it survives Repair: nothing is lost of a sound store, with and without its index. Where the
-// store is damaged so that nobody knows whether the prefix was there, its ref is lost.
+// What is put into the new store is younger than all that was copied, so it is evicted last, and wins beside an older copy.
+func TestRepairGoesOnCounting(t *testing.T) {
+	e := estateOf(t, true)
+	_, to := repaired(t, e, e.dir)
+	s := storetest.Open(t, to, storetest.Options())
+	m := storetest.Model(t, s, crashtest.Plain())
+	p := kv.Tokens(crashtest.Tokens(99, 16)...)
+	storetest.Put(t, m, p)
+	young := storetest.Record(t, s, m, p, 0, 0)
+	for b, err := range s.Blocks(t.Context()) {
+		storetest.OK(t, err)
+		if mask := uint64(1)<<56 - 1; b.Key != young.Key && b.Rank&mask >= young.Rank&mask { // the highest byte is the class
+			t.Errorf("block %s ranks %x, the youngest %x", b.Key, b.Rank, young.Rank)
+		}
+	}
+}
+
+// A ref survives the eviction of its prefix, and so it survives Repair, with and without index or log.
 func TestRepairRefsOfEvicted(t *testing.T) {
-	for name, c := range map[string]struct {
-		harm string
-		lost bool
-	}{"sound": {}, "no index": {harm: storetest.IndexFile}, "no log": {harm: storetest.LogDir, lost: true}} {
+	for name, harm := range map[string]string{"sound": "", "no index": storetest.IndexFile, "no log": storetest.LogDir} {
 		t.Run(name, func(t *testing.T) {
 			s, m := storetest.Fresh(t, storetest.Options(), crashtest.Plain())
 			for i, name := range []string{"gone", "pinned"} {
@@ -49,18 +62,12 @@ func TestRepairRefsOfEvicted(t *testing.T) {
 			}
 			storetest.Must(s.Shrink(t.Context(), 0))(t)
 			storetest.OK(t, s.Close())
-			if c.harm != "" {
-				storetest.OK(t, os.RemoveAll(filepath.Join(s.Dir(), c.harm)))
+			if harm != "" {
+				storetest.OK(t, os.RemoveAll(filepath.Join(s.Dir(), harm)))
 			}
 			out, to := repairTo(t, s.Dir())
-			if c.lost {
-				if out.Whole() || len(out.LostRefs) != 1 {
-					t.Errorf("refs %+v are lost, unknown %q", out.LostRefs, out.Unknown)
-				}
-				return
-			}
-			if !out.Whole() || out.Refs != 2 || !strings.Contains(strings.Join(out.Notes, "\n"), `ref "gone"`) {
-				t.Errorf("%d refs, lost %+v, notes %q", out.Refs, out.LostRefs, out.Notes)
+			if out.Whole() != (harm != storetest.LogDir) || out.Refs != 2 || !strings.Contains(strings.Join(out.Notes, "\n"), "1 ref copied") {
+				t.Errorf("%d refs, unknown %q, notes %q", out.Refs, out.Unknown, out.Notes)
 			}
 			if _, refs := holdings(t, to); len(refs) != 2 || string(refs["gone"].Meta) != "mine" || refs["gone"].Tokens != 100 {
 				t.Errorf("refs %+v", refs)
@@ -135,12 +142,12 @@ func TestRepairUnreadable(t *testing.T) {
 		if err != nil {
 			t.Fatalf("%s: %v", suffix, err)
 		}
-		if failed == 0 || len(out.Damage) == 0 {
+		if failed == 0 || len(out.Files) == 0 {
 			t.Errorf("%s: %d reads failed, %+v", suffix, failed, out)
 		}
 		checkRepaired(t, e, &out, to, noneUntold)
-		if len(out.Lost) > 0 || out.Records != len(e.live) {
-			t.Errorf("%s: %d of %d records: %+v", suffix, out.Records, len(e.live), out.Lost)
+		if out.Lost > 0 || out.Records != len(e.live) {
+			t.Errorf("%s: %d of %d records: %+v", suffix, out.Records, len(e.live), out.Files)
 		}
 	}
 }
@@ -171,11 +178,11 @@ func TestRepairSenselessFrames(t *testing.T) {
 		}
 		storetest.AppendToLog(t, e.dir, kind, payload)
 		out, to := repaired(t, e, e.dir)
-		if len(out.Damage) != 1 || !strings.HasSuffix(out.Damage[0].File, ".wal") || out.Damage[0].Offset == 0 || !strings.Contains(out.Damage[0].What, what) {
-			t.Errorf("kind %d: damage %v", kind, out.Damage)
+		if f := out.Files; len(f) != 1 || !strings.HasSuffix(f[0].Path, ".wal") || f[0].Offset == 0 || !strings.Contains(f[0].Err.Error(), what) {
+			t.Errorf("kind %d: %+v", kind, out.Files)
 		}
-		if len(out.Lost) > 0 || (out.Unknown == "") != (kind == oplog.KindModel) {
-			t.Errorf("kind %d: lost %v, unknown %q", kind, out.Lost, out.Unknown)
+		if isModel := kind == oplog.KindModel; out.Lost > 0 || (out.LostModels == 1) != isModel || (out.Unknown == "") != isModel {
+			t.Errorf("kind %d: %+v", kind, out)
 		}
 		same(t, e, to, false, false)
 	}
@@ -245,7 +252,7 @@ func TestRepairForeignFiles(t *testing.T) {
 	}
 	take(e.dir, storetest.SegmentsDir+"/0000000000000002.seg", storetest.SegmentsDir+"/00000000000000ff.seg")
 	out, to := repaired(t, e, e.dir)
-	if !out.Whole() || len(out.Damage) > 0 || !strings.Contains(strings.Join(out.Notes, "\n"), "00000000000000ff.seg: corrupt store UUID") {
+	if !out.Whole() || len(out.Files) != 1 || !strings.Contains(out.Files[0].Err.Error(), "00000000000000ff.seg: corrupt store UUID") {
 		t.Errorf("%+v", out)
 	}
 	same(t, e, to, true, true)

@@ -6,7 +6,6 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"strings"
 
 	"github.com/dormousekv/dormouse/db/internal/folder"
 	"github.com/dormousekv/dormouse/internal/vfs"
@@ -86,20 +85,15 @@ func (t *target) abandon() error {
 
 // liesIn reports whether path is dir or lies below it, links resolved.
 func liesIn(path, dir string) bool {
-	for p := path; ; p = filepath.Dir(p) {
-		real, err := filepath.EvalSymlinks(p)
-		if err != nil { // not there yet
-			if p == filepath.Dir(p) {
-				return false
-			}
-			continue
-		}
-		if d, err := filepath.EvalSymlinks(dir); err == nil {
-			dir = d
-		}
-		rel, err := filepath.Rel(dir, real)
-		return err == nil && rel != ".." && !strings.HasPrefix(rel, ".."+string(filepath.Separator))
+	real, err := filepath.EvalSymlinks(path)
+	if up := filepath.Dir(path); err != nil && up != path { // not there yet
+		return liesIn(up, dir)
 	}
+	if d, err := filepath.EvalSymlinks(dir); err == nil {
+		dir = d
+	}
+	rel, err := filepath.Rel(dir, real)
+	return err == nil && filepath.IsLocal(rel)
 }
 
 // commit gives the finished store its name, if nothing has come there meanwhile.

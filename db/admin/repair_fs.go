@@ -1,7 +1,6 @@
 package admin
 
 import (
-	"fmt"
 	"io"
 	"path/filepath"
 	"slices"
@@ -12,48 +11,46 @@ import (
 	"github.com/dormousekv/dormouse/internal/vfs"
 )
 
-// salvageFS is what Repair reads a damaged store through. It writes nothing. Folders that cannot be listed are empty, segments and log files
-// that cannot be opened are not there, and bytes that the disk cannot read are zeros, which no checksum takes for anything.
+// salvageFS is what Repair reads a damaged store through. It writes nothing. Folders that cannot be listed are empty, segments and log
+// files that cannot be opened are not there. Bytes that the disk cannot read are zeros, which no checksum accepts.
 type salvageFS struct {
 	vfs.FS
-	bad    map[string]*damage.Error // by path: why a folder, or a file, is of no use; nil if it is
-	blocks map[string]bool          // that could not be read, by file and offset
-	damage []*damage.Error          // all of it, as it was met
+	files   damagedFiles
+	useless map[string]bool // by path: whether a folder, a segment or a log file cannot be read at all
 }
 
-func newSalvageFS(below vfs.FS) *salvageFS {
-	return &salvageFS{FS: below, bad: map[string]*damage.Error{}, blocks: map[string]bool{}}
+func newSalvageFS(below vfs.FS, files damagedFiles) *salvageFS {
+	return &salvageFS{FS: below, files: files, useless: map[string]bool{}}
 }
 
 func (s *salvageFS) Create(string) (vfs.File, error) { return nil, folder.ErrReadOnly }
 func (s *salvageFS) Rename(string, string) error     { return folder.ErrReadOnly }
 func (s *salvageFS) Remove(string) error             { return folder.ErrReadOnly }
 func (s *salvageFS) Mkdir(string) error              { return folder.ErrReadOnly }
-func (s *salvageFS) SyncDir(string) error            { return folder.ErrReadOnly }
 
 func (s *salvageFS) List(dir string) ([]string, error) {
 	names, err := s.FS.List(dir)
-	if s.unusable(dir, "folder", func(string) error { return err }) {
+	if s.cannot(dir, "folder", func(string) error { return err }) {
 		return nil, nil
 	}
 	return slices.DeleteFunc(names, func(n string) bool {
 		path := filepath.Join(dir, n)
-		return strings.HasSuffix(n, ".seg") && s.unusable(path, "segment", s.mappable) ||
-			strings.HasSuffix(n, ".wal") && s.unusable(path, "log file", s.readable)
+		return strings.HasSuffix(n, ".seg") && s.cannot(path, "segment", s.mappable) ||
+			strings.HasSuffix(n, ".wal") && s.cannot(path, "log file", s.readable)
 	}), nil
 }
 
-// unusable reports whether look had an error the first time, which is damage.
-func (s *salvageFS) unusable(path, what string, look func(path string) error) bool {
-	bad, known := s.bad[path]
+// cannot reports whether look failed the first time, which is damage.
+func (s *salvageFS) cannot(path, what string, look func(path string) error) bool {
+	useless, known := s.useless[path]
 	if !known {
-		if err := look(path); err != nil {
-			bad = damage.Wrap(path, 0, what, err)
-			s.damage = append(s.damage, bad)
+		err := look(path)
+		if useless = err != nil; useless {
+			s.files.damaged(path, 0, damage.Wrap(path, 0, what, err))
 		}
-		s.bad[path] = bad
+		s.useless[path] = useless
 	}
-	return bad != nil
+	return useless
 }
 
 func (s *salvageFS) readable(path string) error {
@@ -98,12 +95,6 @@ type salvageFile struct {
 	s    *salvageFS
 }
 
-func (f *salvageFile) WriteAt([]byte, int64) (int, error)       { return 0, folder.ErrReadOnly }
-func (f *salvageFile) Sync() error                              { return folder.ErrReadOnly }
-func (f *salvageFile) Truncate(int64) error                     { return folder.ErrReadOnly }
-func (f *salvageFile) Allocate(int64, int64) error              { return folder.ErrReadOnly }
-func (f *salvageFile) Punch(off, n int64) (freed bool, _ error) { return false, folder.ErrReadOnly }
-
 // ReadAt reads what the disk cannot read as zeros, block by block.
 func (f *salvageFile) ReadAt(b []byte, off int64) (n int, err error) {
 	if n, err = f.File.ReadAt(b, off); err == nil || err == io.EOF {
@@ -117,18 +108,10 @@ func (f *salvageFile) ReadAt(b []byte, off int64) (n int, err error) {
 		case err == io.EOF && k < end-n:
 			return n + k, err
 		case err != nil && err != io.EOF:
-			f.unreadable(off+int64(n), err)
+			f.s.files.damaged(f.name, off+int64(n), damage.Wrap(f.name, off+int64(n), "block", err))
 			clear(b[n:end])
 		}
 		n = end
 	}
 	return n, nil
-}
-
-func (f *salvageFile) unreadable(off int64, err error) {
-	at := fmt.Sprint(f.name, ":", off)
-	if !f.s.blocks[at] {
-		f.s.blocks[at] = true
-		f.s.damage = append(f.s.damage, damage.Wrap(f.name, off, "block", err))
-	}
 }

@@ -3,17 +3,77 @@ package admin_test
 import (
 	"bytes"
 	"encoding/binary"
+	"fmt"
 	"os"
 	"path/filepath"
-	"slices"
-	"strings"
 	"testing"
 
+	"github.com/dormousekv/dormouse/db"
 	"github.com/dormousekv/dormouse/db/admin"
+	"github.com/dormousekv/dormouse/db/internal/recovery"
 	"github.com/dormousekv/dormouse/db/internal/testkit/crashtest"
 	"github.com/dormousekv/dormouse/db/internal/testkit/storetest"
 	"github.com/dormousekv/dormouse/kv"
 )
+
+// Each record in turn is damaged: its file is named, and what is copied is all that does not hang on it. Without an index, where the log still
+// names the record and where it does not; with an index; beside a log whose end is torn; and after a reboot, when a power cut may have taken it.
+func TestRepairNamesTheFile(t *testing.T) {
+	s, m := storetest.Fresh(t, storetest.Options(), crashtest.Plain())
+	storetest.Put(t, m, kv.Tokens(crashtest.Tokens(1, 64)...))
+	cut := rebooted(t, estate{dir: storetest.Copy(t, s.Dir())})
+	cut.live, cut.refs = holdings(t, cut.dir)
+	torn := estateOf(t, true)
+	log, b := storetest.NewestLog(t, torn.dir)
+	spoil(t, log, int64(len(bytes.TrimRight(b, "\x00"))-20))
+	for name, e := range map[string]estate{"closed": estateOf(t, false), "killed": estateOf(t, true), "torn log": torn, "after a reboot": cut} {
+		for how, harm := range map[string]func(t *testing.T, path string, b db.Block){
+			"header": func(t *testing.T, path string, b db.Block) { spoil(t, path, b.Offset+50) },
+			"zeros":  func(t *testing.T, path string, b db.Block) { storetest.Write(t, path, b.Offset, make([]byte, 512)) },
+		} {
+			for _, index := range []bool{true, false} {
+				t.Run(fmt.Sprintf("%s, %s, index %t", name, how, index), func(t *testing.T) {
+					tried := 0
+					for id, b := range e.live {
+						if tried++; tried > 6 {
+							break
+						}
+						dir := storetest.Copy(t, e.dir)
+						if !index {
+							storetest.OK(t, os.RemoveAll(filepath.Join(dir, storetest.IndexFile)))
+						}
+						path := storetest.SegmentPath(dir, b.Segment)
+						harm(t, path, b)
+						out, to := repaired(t, e, dir)
+						saved, _ := holdings(t, to)
+						if _, ok := saved[id]; ok || !names(&out, path) {
+							t.Errorf("record at %d of %s: saved %t, files %+v, unknown %q", b.Offset, path, ok, out.Files, out.Unknown)
+						}
+						for other, x := range e.live {
+							if _, ok := saved[other]; !ok && !hangsOn(e, x, id) {
+								t.Errorf("record at %d of segment %d is damaged, and that at %d of segment %d not copied", b.Offset, b.Segment, x.Offset, x.Segment)
+							}
+						}
+					}
+				})
+			}
+		}
+	}
+}
+
+// hangsOn reports whether a record is of no use without another one.
+func hangsOn(e estate, b db.Block, on recovery.ID) bool {
+	if (recovery.ID{Key: b.Key, Group: uint8(b.Group)}) == on {
+		return true
+	}
+	up := recovery.ID{Key: b.Parent}
+	if b.Group > 0 {
+		up.Key = b.Key
+	} else if b.First == 0 {
+		return false
+	}
+	return hangsOn(e, e.live[up], on)
+}
 
 // The index is lost, and of a record that the log names, and does not take away, nothing but zeros is left: it is lost, not given up.
 func TestRepairNamesWhatTheLogSaysIsThere(t *testing.T) {
@@ -25,56 +85,32 @@ func TestRepairNamesWhatTheLogSaysIsThere(t *testing.T) {
 	b := storetest.Record(t, s, m, p, 0, 0)
 	killed := storetest.Copy(t, s.Dir())
 	storetest.OK(t, os.Truncate(filepath.Join(killed, storetest.IndexFile), 0))
-	storetest.Write(t, storetest.SegmentPath(killed, b.Segment), b.Offset, make([]byte, b.Bytes))
-	if out, _ := repairTo(t, killed); len(out.Lost) != 1 || out.Lost[0].Block != b.Key || out.Lost[0].Offset != b.Offset {
-		t.Errorf("lost %+v, unknown %q; block %v at %d is", out.Lost, out.Unknown, b.Key, b.Offset)
+	file := storetest.SegmentPath(killed, b.Segment)
+	storetest.Write(t, file, b.Offset, make([]byte, b.Bytes))
+	if out, _ := repairTo(t, killed); out.Lost != 1 || out.LostBytes != b.Bytes || !names(&out, file) {
+		t.Errorf("%+v; block %v at %d is lost", out, b.Key, b.Offset)
 	}
 }
 
-// A segment of which nothing is left, not even its header, is named where index.db is lost, too: nobody knows what was in it.
+// A segment of which nothing is left, not even its header, is named, with an index that says what was in it and without one.
 func TestRepairNamesEmptiedSegment(t *testing.T) {
-	s, m := storetest.Fresh(t, storetest.Options(), crashtest.Plain())
-	storetest.Put(t, m, kv.Prompt{Tokens: crashtest.Tokens(1, 64)})
-	storetest.OK(t, s.Close())
-	for _, file := range []string{storetest.IndexFile, storetest.FirstSegment} {
-		storetest.OK(t, os.Truncate(filepath.Join(s.Dir(), file), 0))
-	}
-	if got, _ := repairTo(t, s.Dir()); got.Whole() || len(got.Lost) != 1 || !strings.HasSuffix(got.Lost[0].File, "0000000000000001.seg") {
-		t.Errorf("lost %+v, unknown %q", got.Lost, got.Unknown)
-	}
-}
-
-// The index is lost, and the header of a record is damaged that no frame of the log names any more: its place is named, whatever else of the store
-// still tells of it.
-func TestRepairNamesDamagedHeaders(t *testing.T) {
-	e := estateOf(t, false)
-	storetest.Remove(t, e.dir, storetest.IndexFile)
-	tried := 0
-	for id, b := range e.live {
-		if tried++; tried > 12 {
-			break
+	for _, index := range []bool{true, false} {
+		s, m := storetest.Fresh(t, storetest.Options(), crashtest.Plain())
+		storetest.Put(t, m, kv.Prompt{Tokens: crashtest.Tokens(1, 64)})
+		storetest.OK(t, s.Close())
+		file := filepath.Join(s.Dir(), storetest.FirstSegment)
+		storetest.OK(t, os.Truncate(file, 0))
+		if !index {
+			storetest.OK(t, os.Truncate(filepath.Join(s.Dir(), storetest.IndexFile), 0))
 		}
-		dir := storetest.Copy(t, e.dir)
-		file := storetest.SegmentPath(dir, b.Segment)
-		spoil(t, file, b.Offset+50)
-		out, to := repaired(t, e, dir)
-		saved, _ := holdings(t, to)
-		if _, ok := saved[id]; ok {
-			t.Errorf("%d at %d of %s is saved", b.Group, b.Offset, file)
-		}
-		for id, b := range e.live { // and all that hangs on it
-			file := storetest.SegmentPath(dir, b.Segment)
-			if _, ok := saved[id]; !ok && !slices.ContainsFunc(out.Lost, func(l admin.LostRecord) bool {
-				return l.File == file && b.Offset <= l.Offset && l.Offset < b.Offset+b.Bytes
-			}) {
-				t.Errorf("%d at %d of %s is not named: lost %+v", b.Group, b.Offset, file, out.Lost)
-			}
+		if out, _ := repairTo(t, s.Dir()); !names(&out, file) || index && out.Lost != 4 {
+			t.Errorf("index %t: %+v", index, out)
 		}
 	}
 }
 
-// Neither index nor log can be read, nor the headers of the segments of a model: its records are named, and what else there is is saved.
-func TestRepairNamesModelsThatAreLost(t *testing.T) {
+// Neither index nor log can be read, nor the headers of the segments of a model: its records are counted, and what else there is is saved.
+func TestRepairModelsThatAreLost(t *testing.T) {
 	e := estateOf(t, false)
 	storetest.Remove(t, e.dir, storetest.IndexFile)
 	os.RemoveAll(filepath.Join(e.dir, storetest.LogDir))
@@ -93,73 +129,32 @@ func TestRepairNamesModelsThatAreLost(t *testing.T) {
 		}
 	}
 	out, _ := repaired(t, e, e.dir)
-	named := 0
-	for _, l := range out.Lost {
-		if l.Model == lost && !l.Block.IsZero() {
-			named++
-		}
-	}
-	if named < records || out.Records < len(e.live)-records || len(out.Damage) < len(spoilt) {
-		t.Errorf("%d of %d named, %d of %d saved, damage %v", named, records, out.Records, len(e.live)-records, out.Damage)
+	if out.Lost < records || out.Records < len(e.live)-records || len(out.Files) < len(spoilt) {
+		t.Errorf("%d of %d counted, %d of %d saved, files %+v", out.Lost, records, out.Records, len(e.live)-records, out.Files)
 	}
 }
 
-// The index is lost, and of a record that no frame of the log names any more the first half is zeros: whether it was destroyed or is lost nobody can
-// tell, and that is said.
-func TestRepairSaysWhatLiesBehindZeros(t *testing.T) {
-	e := estateOf(t, false)
-	storetest.Remove(t, e.dir, storetest.IndexFile)
-	said := 0
-	for id, b := range e.live {
-		dir := storetest.Copy(t, e.dir)
-		storetest.Write(t, storetest.SegmentPath(dir, b.Segment), b.Offset, make([]byte, b.Bytes/2))
-		out, to := repaired(t, e, dir)
-		have, _ := holdings(t, to)
-		if _, saved := have[id]; saved || out.Whole() {
-			t.Errorf("of block %v at %d of segment %d nothing is said: damage %v, notes %q", b.Key, b.Offset, b.Segment, out.Damage, out.Notes)
-		}
-		if strings.Contains(out.Unknown, "behind zeros") {
-			said++
-		}
-	}
-	if said == 0 {
-		t.Errorf("of %d records none is said to be unknown", len(e.live))
-	}
-}
-
-// What the torn end of a log may have put is saved, if it is whole: it may have been acknowledged.
+// What the torn end of a log may have put is saved, if it is whole: it may have been acknowledged. What is not whole is counted.
 func TestRepairTornEnd(t *testing.T) {
 	s, m := storetest.Fresh(t, storetest.Options(), crashtest.Plain())
 	p := kv.Tokens(crashtest.Tokens(1, 64)...)
 	storetest.Put(t, m, p)
+	last := storetest.Record(t, s, m, p, 3, 0)
 	dir := storetest.Copy(t, s.Dir()) // as a kill leaves it
 	log, b := storetest.NewestLog(t, dir)
 	spoil(t, log, int64(len(bytes.TrimRight(b, "\x00"))-20))
-	out, to := repairTo(t, dir)
-	if out.Unknown == "" || len(out.Lost) > 0 {
-		t.Errorf("%+v", out)
-	}
-	n := storetest.Open(t, to, storetest.Options())
-	storetest.Expect(t, storetest.Model(t, n, crashtest.Plain()), p, 64)
-}
-
-// After a reboot, what the log put behind its last barrier and is not whole may have been taken by a power cut, which nobody calls damage. It is
-// lost all the same, and named.
-func TestRepairNamesWhatAPowerCutTook(t *testing.T) {
-	s, m := storetest.Fresh(t, storetest.Options(), crashtest.Plain())
-	storetest.Put(t, m, kv.Tokens(crashtest.Tokens(1, 64)...))
-	e := rebooted(t, estate{dir: storetest.Copy(t, s.Dir())})
-	e.live, e.refs = holdings(t, e.dir)
-	for _, b := range e.live {
-		dir := storetest.Copy(t, e.dir)
-		spoil(t, storetest.SegmentPath(dir, b.Segment), b.Offset+50)
-		out, to := repaired(t, e, dir)
-		saved, _ := holdings(t, to)
-		for id := range e.live { // with what hangs on it
-			if _, ok := saved[id]; !ok && !slices.ContainsFunc(out.Lost, func(l admin.LostRecord) bool { return l.Block == id.Key && l.Group == int(id.Group) }) {
-				t.Errorf("block %s at %d damaged, %s not named: lost %+v", b.Key, b.Offset, id.Key, out.Lost)
-			}
+	want := 64
+	for lost := range 2 {
+		out, to := repairTo(t, dir)
+		if out.Unknown == "" || out.Lost != lost || lost > 0 && !names(&out, storetest.SegmentPath(dir, last.Segment)) {
+			t.Errorf("%+v", out)
 		}
+		n := storetest.Open(t, to, storetest.Options())
+		storetest.Expect(t, storetest.Model(t, n, crashtest.Plain()), p, want)
+		file := storetest.SegmentPath(dir, last.Segment)
+		record := storetest.Must(os.ReadFile(file))(t)[last.Offset : last.Offset+last.Bytes]
+		spoil(t, file, last.Offset+int64(len(bytes.TrimRight(record, "\x00"))-1)) // of its last plane
+		want = 48
 	}
 }
 
@@ -181,7 +176,7 @@ func TestRepairAfterAFailedFsync(t *testing.T) {
 	if err != nil || len(seen.Damage) > 0 {
 		t.Fatal(seen.Damage, err)
 	}
-	if got, _ := repairTo(t, dir); len(got.Damage) > 0 {
-		t.Errorf("Repair reports %v, which Verify calls no damage", got.Damage)
+	if got, _ := repairTo(t, dir); len(got.Files) > 0 {
+		t.Errorf("Repair reports %+v, which Verify calls no damage", got.Files)
 	}
 }

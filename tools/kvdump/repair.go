@@ -3,22 +3,20 @@ package main
 import (
 	"errors"
 	"fmt"
-	"io"
 
 	"github.com/spf13/cobra"
 
 	"github.com/dormousekv/dormouse/db"
 	"github.com/dormousekv/dormouse/db/admin"
-	"github.com/dormousekv/dormouse/kv"
 )
 
 func newRepair(c *common) *cobra.Command {
 	return &cobra.Command{
 		Use:   "repair DIR NEWDIR",
-		Short: "Save what is sound of a damaged store into a new one",
-		Long: "Repair makes a new store in NEWDIR, which must be missing or empty, and copies into it every record of the store in\n" +
-			"DIR that is as it was written and whose prefix is, with the models and refs. It changes nothing in DIR. What could\n" +
-			"not be saved is named with its file, offset and reason; then the exit code is 1. Interrupted, it leaves no NEWDIR.",
+		Short: "Copy what is whole of a damaged store into a new one",
+		Long: "Repair makes a new store in NEWDIR, which must be missing or empty. It copies every record of the store in DIR that\n" +
+			"is whole and whose prefix is, and all models, refs, notes and sessions. It changes nothing in DIR. It names each file\n" +
+			"of which something is lost, with counts and the first damage; then the exit code is 1. Interrupted, it leaves no NEWDIR.",
 		Args: twoStores,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			report, done := bar(c, cmd.ErrOrStderr())
@@ -41,52 +39,29 @@ func newRepair(c *common) *cobra.Command {
 	}
 }
 
-type lostRecordJSON struct {
+type damagedFileJSON struct {
 	File      string `json:"file"`
+	Lost      int    `json:"lost"`
+	LostBytes int64  `json:"lost_bytes"`
 	Offset    int64  `json:"offset"`
-	Bytes     int64  `json:"bytes,omitempty"`
-	Block     string `json:"block,omitempty"`
-	Group     int    `json:"group"`
-	Model     string `json:"model,omitempty"`
-	ModelName string `json:"model_name,omitempty"`
-	First     int    `json:"first"`
-	Tokens    int    `json:"tokens"`
-	Prefix    string `json:"lost_prefix,omitempty"`
 	Error     string `json:"error"`
 }
 
-type lostRefJSON struct {
-	Name  string `json:"name"`
-	Model string `json:"model"`
-	Block string `json:"block"`
-	Error string `json:"error"`
-}
-
-type lostSessionJSON struct {
-	Scope  string `json:"scope"`
-	File   string `json:"file"`
-	Offset int64  `json:"offset"`
-	Frames int    `json:"frames_saved"`
-	Error  string `json:"error"`
-}
-
 type repairJSON struct {
-	Whole     bool             `json:"whole"`
-	Blocks    int              `json:"blocks"`
-	Records   int              `json:"records"`
-	Bytes     int64            `json:"bytes"`
-	Models    int              `json:"models"`
-	Refs      int              `json:"refs"`
-	LostBytes int64            `json:"lost_bytes"`
-	Lost      []lostRecordJSON `json:"lost"`
-	LostRefs  []lostRefJSON    `json:"lost_refs"`
+	Whole    bool  `json:"whole"`
+	Blocks   int   `json:"blocks"`
+	Records  int   `json:"records"`
+	Bytes    int64 `json:"bytes"`
+	Models   int   `json:"models"`
+	Refs     int   `json:"refs"`
+	Sessions int   `json:"sessions"`
 
-	Sessions     int               `json:"sessions"`
-	LostSessions []lostSessionJSON `json:"lost_sessions"`
-
-	Damage  []damageJSON `json:"damage"`
-	Unknown string       `json:"unknown"`
-	Notes   []string     `json:"notes"`
+	Lost       int               `json:"lost"`
+	LostBytes  int64             `json:"lost_bytes"`
+	LostModels int               `json:"lost_models"`
+	Files      []damagedFileJSON `json:"files"`
+	Unknown    string            `json:"unknown"`
+	Notes      []string          `json:"notes"`
 }
 
 func printRepair(cmd *cobra.Command, c *common, dir string, r *admin.Repaired) error {
@@ -94,9 +69,15 @@ func printRepair(cmd *cobra.Command, c *common, dir string, r *admin.Repaired) e
 	if c.json {
 		return printJSON(out, repairDocument(r))
 	}
-	printLost(out, r)
-	for _, d := range r.Damage {
-		fmt.Fprintln(out, "damage:", d)
+	for _, f := range r.Files {
+		switch {
+		case f.Lost > 0:
+			fmt.Fprintf(out, "lost: %s (%s): %v\n", count(f.Lost, "record"), size(f.LostBytes), f.Err)
+		case f.LostBytes > 0:
+			fmt.Fprintf(out, "lost: the end of a session (%s): %v\n", size(f.LostBytes), f.Err)
+		default:
+			fmt.Fprintln(out, "damage:", f.Err)
+		}
 	}
 	if r.Unknown != "" {
 		fmt.Fprintln(out, "unknown:", r.Unknown)
@@ -104,109 +85,27 @@ func printRepair(cmd *cobra.Command, c *common, dir string, r *admin.Repaired) e
 	for _, n := range r.Notes {
 		fmt.Fprintln(out, "note:", n)
 	}
-	fmt.Fprintf(out, "saved: %s, %s (%s), %s, %s in %s\n",
-		count(r.Blocks, "block"), count(r.Records, "record"), size(r.Bytes), count(r.Models, "model"), count(r.Refs, "ref"), dir)
-	if r.Sessions > 0 {
-		fmt.Fprintf(out, "saved: %s\n", count(r.Sessions, "session"))
-	}
+	fmt.Fprintf(out, "saved: %s, %s (%s), %s, %s, %s in %s\n", count(r.Blocks, "block"), count(r.Records, "record"), size(r.Bytes),
+		count(r.Models, "model"), count(r.Refs, "ref"), count(r.Sessions, "session"), dir)
 	switch {
-	case len(r.Lost) > 0 || len(r.LostRefs) > 0:
-		fmt.Fprintf(out, "lost: %s (%s), %s\n", count(len(r.Lost), "record"), size(r.LostBytes()), count(len(r.LostRefs), "ref"))
-	case len(r.LostSessions) > 0: // each was named
 	case r.Whole():
 		fmt.Fprintln(out, "nothing is lost")
-	default:
+	case r.Lost+r.LostModels == 0 && r.LostBytes == 0:
 		fmt.Fprintln(out, "no record is known to be lost")
+	default:
+		fmt.Fprintf(out, "lost: %s, %s, %s in all\n", count(r.Lost, "record"), count(r.LostModels, "model"), size(r.LostBytes))
 	}
 	return nil
 }
 
-// printLost names each record that is damaged, and counts those that go with it.
-func printLost(out io.Writer, r *admin.Repaired) {
-	type follow struct {
-		records int
-		bytes   int64
-	}
-	behind := map[kv.Key]follow{}
-	for _, l := range r.Lost {
-		if !l.Prefix.IsZero() {
-			f := behind[l.Prefix]
-			behind[l.Prefix] = follow{f.records + 1, f.bytes + l.Bytes}
-		}
-	}
-	with := func(k kv.Key) {
-		if f := behind[k]; f.records > 0 {
-			fmt.Fprintf(out, "  and %s (%s) that cannot be used without it\n", count(f.records, "record"), size(f.bytes))
-			delete(behind, k)
-		}
-	}
-	for _, l := range r.Lost {
-		switch {
-		case !l.Prefix.IsZero():
-		case l.Block.IsZero():
-			fmt.Fprintf(out, "lost: a record of which nothing else tells: %v\n", l.Err)
-		default:
-			fmt.Fprintf(out, "lost: block %s group %d of %s, tokens [%d, %d), %s: %v\n",
-				short(l.Block.String()), l.Group, modelName(l), l.First, l.First+l.Tokens, size(l.Bytes), l.Err)
-			if l.Group == 0 {
-				with(l.Block)
-			}
-		}
-	}
-	for _, l := range r.Lost { // what hangs from blocks of which there is no trace
-		if _, ok := behind[l.Prefix]; ok && !l.Prefix.IsZero() {
-			fmt.Fprintf(out, "lost: block %s of %s, which is nowhere to be found\n", short(l.Prefix.String()), modelName(l))
-			with(l.Prefix)
-		}
-	}
-	for _, l := range r.LostRefs {
-		fmt.Fprintf(out, "lost: ref %q: %v\n", l.Ref.Name, l.Err)
-	}
-	for _, l := range r.LostSessions {
-		fmt.Fprintf(out, "lost: of session %s all behind %s: %v\n", short(l.Scope.String()), count(l.Frames, "frame"), l.Err)
-	}
-}
-
-func modelName(l admin.LostRecord) string {
-	if l.ModelName == "" {
-		return short(l.Model.String())
-	}
-	return l.ModelName
-}
-
-// idOf prints an id; one that is not known is empty.
-func idOf[T interface {
-	comparable
-	String() string
-}](id T) string {
-	var none T
-	if id == none {
-		return ""
-	}
-	return id.String()
-}
-
 func repairDocument(r *admin.Repaired) repairJSON {
 	j := repairJSON{
-		Whole: r.Whole(), Blocks: r.Blocks, Records: r.Records, Bytes: r.Bytes, Models: r.Models, Refs: r.Refs, LostBytes: r.LostBytes(),
-		Sessions: r.Sessions, LostSessions: []lostSessionJSON{},
-		Lost: []lostRecordJSON{}, LostRefs: []lostRefJSON{}, Damage: []damageJSON{},
+		Whole: r.Whole(), Blocks: r.Blocks, Records: r.Records, Bytes: r.Bytes, Models: r.Models, Refs: r.Refs, Sessions: r.Sessions,
+		Lost: r.Lost, LostBytes: r.LostBytes, LostModels: r.LostModels, Files: []damagedFileJSON{},
 		Unknown: r.Unknown, Notes: append([]string{}, r.Notes...),
 	}
-	for _, l := range r.Lost {
-		j.Lost = append(j.Lost, lostRecordJSON{
-			File: l.File, Offset: l.Offset, Bytes: l.Bytes, Block: idOf(l.Block), Group: l.Group, Model: idOf(l.Model), ModelName: l.ModelName,
-			First: l.First, Tokens: l.Tokens, Prefix: idOf(l.Prefix), Error: l.Err.Error(),
-		})
-	}
-	for _, l := range r.LostRefs {
-		j.LostRefs = append(j.LostRefs, lostRefJSON{l.Ref.Name, l.Ref.Model.String(), l.Ref.Block.String(), l.Err.Error()})
-	}
-	for _, l := range r.LostSessions {
-		j.LostSessions = append(j.LostSessions, lostSessionJSON{l.Scope.String(), l.File, l.Offset, l.Frames, l.Err.Error()})
-	}
-	for _, d := range r.Damage {
-		j.Damage = append(j.Damage, damageJSON{d.File, d.Offset, d.What, d.Expected, d.Found, d.Error()})
+	for _, f := range r.Files {
+		j.Files = append(j.Files, damagedFileJSON{f.Path, f.Lost, f.LostBytes, f.Offset, f.Err.Error()})
 	}
 	return j
 }

@@ -29,15 +29,11 @@ func (v *verifier) segments(ctx context.Context, live map[loc.Loc]recovery.Named
 			return ok
 		}, func(d *damage.Error) {
 			// Of a segment that holds something, no crash takes the header.
-			switch remains := errors.Is(d, segments.ErrRemains) && d.Offset > 0; {
-			case v.unfinished(s.ID, d.Offset):
+			if v.unfinished(s.ID, d.Offset) || errors.Is(d, segments.ErrRemains) && d.Offset > 0 {
 				v.note("%v", d)
-			case remains:
-				v.note("%v", d)
-				v.remains = append(v.remains, d)
-			default:
-				v.report(d)
+				return
 			}
+			v.report(d)
 		}, v.read)
 		v.passedBy()
 		var bad *damage.Error
@@ -71,13 +67,6 @@ func (v *verifier) segments(ctx context.Context, live map[loc.Loc]recovery.Named
 	}
 	v.lost(absent)
 	return nil
-}
-
-// skip keeps why a segment, or a record in it, could not be read.
-func (v *verifier) skip(segment uint64, err error) {
-	if v.unread[segment] == nil {
-		v.unread[segment] = err
-	}
 }
 
 // unfinished reports whether off lies where an earlier process was still writing, or where destruction is decided and not

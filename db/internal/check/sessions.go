@@ -11,7 +11,7 @@ import (
 	"github.com/dormousekv/dormouse/sessions"
 )
 
-// sessions reads every frame of every session. A torn end is what a crash leaves, and no damage.
+// sessions reads every frame of every session. A crash may leave a torn end: that is no damage.
 func (v *verifier) sessions(ctx context.Context) error {
 	dir := v.e.Path(folder.SessionsDir)
 	names, err := v.e.FS.List(dir)

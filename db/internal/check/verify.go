@@ -3,14 +3,10 @@ package check
 import (
 	"context"
 	"errors"
-	"fmt"
-	"maps"
 	"path/filepath"
-	"slices"
 
 	"github.com/dormousekv/dormouse/db/internal/engine"
 	"github.com/dormousekv/dormouse/db/internal/folder"
-	"github.com/dormousekv/dormouse/db/internal/recovery"
 	"github.com/dormousekv/dormouse/db/internal/tally"
 	"github.com/dormousekv/dormouse/internal/damage"
 	"github.com/dormousekv/dormouse/internal/vfs"
@@ -18,60 +14,12 @@ import (
 	"github.com/dormousekv/dormouse/wal"
 )
 
-// Report is what Run found: db.Report.
-type Report struct {
-	Damage  []*damage.Error // bytes that are not what was written, in files that are still needed
-	Notes   []string        // what is odd and costs nothing: a torn end after a crash, a missing Bloom filter, a strange file
-	Files   int
-	Bytes   int64 // that were checked
-	Records int   // live ones, every byte of each compared with its checksum
-}
-
-// Run reads every byte of every file of an open store and compares. Damage is no error but in the report; the error names the files that
-// could not be read. progress may be nil.
+// Run returns what it found in an open store. It reads every byte of every file and compares. Damage is in the report; the error names the
+// files that could not be read. progress may be nil.
 func Run(ctx context.Context, e *engine.Engine, progress func(tally.Progress)) (Report, error) {
 	v := newVerifier(e, progress)
 	err := v.run(ctx)
 	return v.out, err
-}
-
-// Saved is the part of Run that looks at what Repair saves by means of the index, sessions left out. The remains are among the notes, too: only an
-// index tells whether those are of a record that was destroyed or of one that is lost.
-func Saved(ctx context.Context, e *engine.Engine, progress func(tally.Progress)) (_ Report, remains []*damage.Error, _ error) {
-	v := newVerifier(e, progress)
-	err := v.records(ctx)
-	return v.out, v.remains, errors.Join(err, v.unreadFiles())
-}
-
-type verifier struct {
-	e        *engine.Engine
-	progress func(tally.Progress)
-	out      Report
-	total    int64
-	unsealed []recovery.Leftover // when it began: a checkpoint may seal them meanwhile
-	unread   map[uint64]error    // segments that could not be looked into, which says nothing about their bytes
-	missing  map[uint64]bool     // segments that were reported
-	remains  []*damage.Error     // of sealed segments: [segments.ErrRemains]
-
-	unreadSessions []error // of sessions that could not be read
-	foreignBloom   bool    // a refusal names the Bloom filter's file
-}
-
-func newVerifier(e *engine.Engine, progress func(tally.Progress)) *verifier {
-	return &verifier{e: e, progress: progress, unread: map[uint64]error{}, missing: map[uint64]bool{}}
-}
-
-func (v *verifier) report(d *damage.Error) { v.out.Damage = append(v.out.Damage, d) }
-
-func (v *verifier) note(format string, args ...any) {
-	v.out.Notes = append(v.out.Notes, fmt.Sprintf(format, args...))
-}
-
-func (v *verifier) read(n int64) {
-	v.out.Bytes += n
-	if v.progress != nil {
-		v.progress(tally.Progress{What: "verify", Done: v.out.Bytes, Total: max(v.total, v.out.Bytes)})
-	}
 }
 
 func (v *verifier) run(ctx context.Context) error {
@@ -88,14 +36,14 @@ func (v *verifier) run(ctx context.Context) error {
 	return v.unreadFiles()
 }
 
-// records is all but the Bloom filter and the sessions.
+// records checks everything but the Bloom filter and the sessions. What is evicted meanwhile keeps its bytes.
 func (v *verifier) records(ctx context.Context) error {
 	e := v.e
 	v.unsealed = e.Checkpoints.Leftovers()
-	lease := e.Segments.Acquire() // what is evicted meanwhile stays as it is
+	lease := e.Segments.Acquire()
 	defer func() { lease.Release(); v.passedBy() }()
 	v.total = e.Budget.Measure()
-	for _, s := range e.Segments.Segments() { // holes are read, too
+	for _, s := range e.Segments.Segments() { // the check reads holes, too
 		v.total += max(0, s.Size-s.Allocated)
 	}
 	v.files()
@@ -113,23 +61,7 @@ func (v *verifier) records(ctx context.Context) error {
 	return v.segments(ctx, live)
 }
 
-// passedBy has the worker destroy what waited for the verifier.
-func (v *verifier) passedBy() {
-	if v.e.Segments.Ripe() {
-		v.e.Signal()
-	}
-}
-
-// unreadFiles is the error that names what could not be read.
-func (v *verifier) unreadFiles() error {
-	unread := v.unreadSessions
-	for _, id := range slices.Sorted(maps.Keys(v.unread)) {
-		unread = append(unread, v.unread[id])
-	}
-	return errors.Join(unread...)
-}
-
-// files checks FORMAT, and names what does not belong into the directory.
+// files checks FORMAT and names what does not belong into the directory.
 func (v *verifier) files() {
 	e := v.e
 	name := e.Path(folder.FormatName)
@@ -158,7 +90,7 @@ func (v *verifier) files() {
 			v.note("%s: not a file of the store", e.Path(filepath.Join(folder.SegmentsDir, n)))
 		}
 	}
-	e.BetweenCheckpoints(func() { names, err = e.FS.List(e.Dir) }) // it leaves no file under a name that it has for a moment
+	e.BetweenCheckpoints(func() { names, err = e.FS.List(e.Dir) }) // a checkpoint has temporary files
 	if err != nil {
 		v.note("%v", err)
 	}
@@ -169,7 +101,7 @@ func (v *verifier) files() {
 	}
 }
 
-// refusals reports what would keep the store from being opened for writing. What the index and the log say of themselves is reported with them.
+// refusals reports why the store cannot be opened for writing. The steps for index and log report their own reasons.
 func (v *verifier) refusals() {
 	v.e.BetweenCheckpoints(func() {
 		for _, r := range v.e.Refusals() {
@@ -179,7 +111,7 @@ func (v *verifier) refusals() {
 	})
 }
 
-// log checks every byte of the log. A torn end is what a crash leaves, and no damage.
+// log checks every byte of the log. A crash may leave a torn end: that is no damage.
 func (v *verifier) log() error {
 	e := v.e
 	var err error

@@ -17,7 +17,6 @@ import (
 	"github.com/dormousekv/dormouse/db/internal/lease"
 	"github.com/dormousekv/dormouse/db/internal/prefix"
 	"github.com/dormousekv/dormouse/db/internal/read"
-	"github.com/dormousekv/dormouse/db/internal/recovery"
 	"github.com/dormousekv/dormouse/db/internal/remove"
 	"github.com/dormousekv/dormouse/db/internal/space"
 	"github.com/dormousekv/dormouse/db/internal/suspect"
@@ -77,10 +76,9 @@ type Engine struct {
 
 // Recovered is what Open found out. Nobody changes it afterwards.
 type Recovered struct {
-	Doubts []error          // why index.db was not used, if it is there
-	Absent []index.Entry    // records that the log names and a rebuild did not find
-	Lost   []index.Entry    // records that are not whole, of which nothing says that they had been durable
-	Found  *recovery.Result // with Options.Salvage
+	Doubts []error       // why index.db was not used, if it is there
+	Absent []index.Entry // records that the log names and a rebuild did not find
+	Lost   []index.Entry // records that are not whole, of which nothing says that they had been durable
 }
 
 // Kept is what a store has over all of its engines, one after the other: each goes on with what the one before it left.

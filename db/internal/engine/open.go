@@ -132,7 +132,7 @@ func (e *Engine) recover(ctx context.Context, doubt error) (*recovery.Result, er
 	pending, ranks := filter.NewPending(), &commit.Ranks{Policy: e.o.Rank}
 	in := recovery.Input{
 		FS: e.FS, Dir: e.Dir, Segments: e.Segments, Bloom: e.Path(folder.BloomName), Hasher: e.Hasher, Unsynced: e.unsynced(),
-		ReadOnly: e.o.ReadOnly, Salvage: e.o.Salvage, Doubt: doubt, Logger: e.log, IndexOptions: e.indexOptions(), LogOptions: e.ReadLogOptions(),
+		ReadOnly: e.o.ReadOnly, Doubt: doubt, Logger: e.log, IndexOptions: e.indexOptions(), LogOptions: e.ReadLogOptions(),
 		Rank: ranks.Order, AddKey: pending.Add,
 	}
 	if e.o.Progress != nil {
@@ -154,9 +154,6 @@ func (e *Engine) recover(ctx context.Context, doubt error) (*recovery.Result, er
 		return nil, err
 	}
 	e.Recovered = Recovered{Doubts: r.Doubts, Absent: r.Absent, Lost: r.Lost}
-	if e.o.Salvage {
-		e.Recovered.Found = &r
-	}
 	e.furnish(&r, ranks, pending)
 	return &r, nil
 }

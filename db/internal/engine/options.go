@@ -26,6 +26,5 @@ type Options struct {
 	ReadOnly                      bool
 	Alone                         bool // of a reader that needs the files to stay as they are: it keeps writers out
 	Beside                        bool // of a reader: a writer has the store open
-	Salvage                       bool // of such a reader: Repair, which saves what it can whatever the log lost
 	Progress                      func(tally.Progress)
 }

@@ -65,14 +65,15 @@ func (r *run) enterPartial(t *index.Txn) error {
 		} else if ok || r.Catalog.IsDead(x.Loc) {
 			continue
 		}
-		keep := r.Salvage // what cannot be saved is to be named
-		if !keep && x.Group == 0 {
+		keep := false
+		if x.Group == 0 {
 			var err error
 			if keep, err = r.bore(t, x.Key, kept); err != nil {
 				return err
 			}
 		}
 		if !keep {
+			r.Left = append(r.Left, x)
 			continue // dropUnnamed has it destroyed
 		}
 		kept[x.Loc] = true

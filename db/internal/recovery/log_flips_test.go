@@ -169,18 +169,17 @@ func (x *flips) flip(dir string, i int64, repair bool) error {
 	if err != nil {
 		return fmt.Errorf("verify: %w", err)
 	}
-	named := func(all []*db.CorruptError) bool {
-		return last || slices.ContainsFunc(all, func(d *db.CorruptError) bool {
-			return strings.HasSuffix(d.File, path.Base(x.log)) && (f.from <= d.Offset && d.Offset < f.to || i/8 < 64 && d.Offset < 64)
-		})
+	at := func(file string, off int64) bool {
+		return strings.HasSuffix(file, path.Base(x.log)) && (f.from <= off && off < f.to || i/8 < 64 && off < 64)
 	}
-	if !named(rep.Damage) {
+	if !last && !slices.ContainsFunc(rep.Damage, func(d *db.CorruptError) bool { return at(d.File, d.Offset) }) {
 		return fmt.Errorf("verify does not name it: %v, %q", rep.Damage, rep.Notes)
 	}
 	if repair {
 		out, err := admin.Repair(context.Background(), dir, dir+".new", admin.RepairOptions{})
 		os.RemoveAll(dir + ".new")
-		if err != nil || !named(out.Damage) || len(out.Lost) > 0 {
+		named := last || slices.ContainsFunc(out.Files, func(f admin.DamagedFile) bool { return at(f.Path, f.Offset) })
+		if err != nil || !named || out.Lost > 0 {
 			return fmt.Errorf("repair: %+v, %w", out, err)
 		}
 	}

@@ -73,7 +73,7 @@ func (r *run) isLost(x index.Entry, known losses) (bool, error) {
 		return !whole, nil
 	}
 	known.told[x.Loc] = true
-	if r.arrivals.covered(x.Loc, r.Log.Barrier) || r.disk.harmed(x.Loc) || r.Salvage { // nothing but damage took it, or it is to be named all the same
+	if r.arrivals.covered(x.Loc, r.Log.Barrier) || r.disk.harmed(x.Loc) { // nothing but damage took it
 		r.Absent = append(r.Absent, x)
 	} else {
 		r.Lost = append(r.Lost, x)

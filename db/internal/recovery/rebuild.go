@@ -82,9 +82,9 @@ func (r *run) enterSegment(ctx context.Context, id uint64) error {
 	}, func(d *damage.Error) {
 		if !errors.Is(d, segments.ErrRemains) {
 			r.Logger.Error("segment is damaged", "error", d)
-			if r.Log.Damaged() || !r.Log.Young(loc.Loc{Segment: id, Offset: d.Offset}) { // else the log names what was there
-				r.Damage = append(r.Damage, d)
-			}
+		}
+		if r.Log.Damaged() || !r.Log.Young(loc.Loc{Segment: id, Offset: d.Offset}) { // else the log names what was there
+			r.Damage = append(r.Damage, d)
 		}
 	})
 	if err != nil {

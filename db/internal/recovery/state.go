@@ -23,7 +23,7 @@ type Input struct {
 	Hasher   kv.Hasher
 	Unsynced bool // an fsync had failed: what is in memory need not be on the disk
 	ReadOnly bool
-	Salvage  bool                          // of a reader: as much as can be read is to be saved, whatever the log lost
+	Salvage  bool                          // of Repair: frames of the log that make no sense are damage, and no error
 	Doubt    error                         // why index.db is not to be used; nil: it is looked at
 	Copied   func() (same bool, err error) // of Beside: whether index.db is still what its copy is
 	Logger   *slog.Logger

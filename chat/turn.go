@@ -433,7 +433,7 @@ func Lookup(tokens []kv.Token, n, limit int) []kv.Token {
 }
 
 // Commit ends the turn and keeps it. When it returns nil, the turn is durable: in the store's file for conversations. Its rows are stored,
-// too; if that fails, they are computed again one day, and Stats counts it.
+// too; if that fails, they are computed again one day, and Stats counts it. After an error the turn is open still: commit it again, or abort it.
 func (t *Turn) Commit(ctx context.Context) error {
 	leave, err := t.enter()
 	if err != nil {

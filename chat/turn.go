@@ -82,7 +82,7 @@ func (t *Turn) Tokens() []kv.Token {
 func (t *Turn) Answer() []kv.Token { return t.Tokens()[t.part.turn.user:] }
 
 // Commit ends the turn and keeps it. When it returns nil, the turn is in the conversation's file. Commit also stores the rows. If that fails, they are
-// computed again later, and Stats counts it.
+// computed again later, and Stats counts it. After an error the turn is still open: commit it again, or abort it.
 func (t *Turn) Commit(ctx context.Context) error {
 	leave, err := t.enter()
 	if err != nil {

@@ -46,16 +46,17 @@ func nothing(ctx context.Context, store *db.Store, format string, args ...any) e
 			names = append(names, fmt.Sprintf("%q", m.Descriptor.Name))
 		}
 	}
-	var holds []string
-	if len(names) > 0 {
-		holds = append(holds, "the "+english.PluralWord(len(names), "model", "")+" "+strings.Join(names, ", "))
-	}
-	if n := len(scopes); n > 0 {
-		holds = append(holds, fmt.Sprintf("prompts of %d %s", n, english.PluralWord(n, "API key or conversation", "API keys or conversations")))
-	}
 	out := &NothingError{fmt.Sprintf(format, args...), "The store is empty"}
-	if len(holds) > 0 {
-		out.Holds = "The store has " + strings.Join(holds, ", and ")
+	if len(names)+len(scopes) == 0 {
+		return out
+	}
+	prompts := "nothing of an API key or conversation"
+	if n := len(scopes); n > 0 {
+		prompts = fmt.Sprintf("prompts of %d %s", n, english.PluralWord(n, "API key or conversation", "API keys or conversations"))
+	}
+	out.Holds = "The store has " + prompts
+	if len(names) > 0 {
+		out.Holds = fmt.Sprintf("The store has the %s %s, and %s", english.PluralWord(len(names), "model", ""), strings.Join(names, ", "), prompts)
 	}
 	return out
 }

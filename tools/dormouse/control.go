@@ -209,7 +209,7 @@ func askAt(ctx context.Context, sockets []string, method, path string, body io.R
 	defer resp.Body.Close()
 	if resp.StatusCode != http.StatusOK {
 		b, _ := io.ReadAll(io.LimitReader(resp.Body, 4096))
-		return errors.New(string(b))
+		return errors.New(strings.TrimSpace(string(b)))
 	}
 	return json.NewDecoder(resp.Body).Decode(out)
 }

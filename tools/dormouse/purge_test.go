@@ -87,6 +87,8 @@ func TestPurgeOfNothing(t *testing.T) {
 	purge(1, "no model \"nobody\" is stored. The store has the model \"tiny model\", and prompts of 2", "--model", "nobody")
 	purge(0, "purged: 0 models, 0 conversations, ", "--key", "sk-right")
 	purge(1, "nothing is stored with this API key. The store has the model \"tiny model\", and prompts of 1 API key or conversation\n", "--key", "sk-right")
+	purge(0, "purged: 0 models, 0 conversations, ", "--key", "sk-other")
+	purge(1, "The store has the model \"tiny model\", and nothing of an API key or conversation\n", "--key", "sk-other")
 	purge(0, "purged: 1 model, ", "--model", "tiny model")
 	purge(1, "The store is empty", "--model", "tiny model")
 }

@@ -111,7 +111,7 @@ func (f *deleteFlags) run(cmd *cobra.Command, c *common, dir string, logger *slo
 		d.beside = st.BesideWriter
 		return d, err
 	}
-	if err := d.do(cmd.Context()); err != nil {
+	if err := d.do(cmd.Context()); err != nil && !errors.Is(err, db.ErrNotDestroyed) { // that Sync tries again
 		return nil, err
 	}
 	if err := s.Sync(cmd.Context()); err != nil {

@@ -10,5 +10,5 @@
 //
 // It owns [Store.ThinStates], too, by which a conversation keeps only its first and last states.
 //
-// It does not know who makes room or where frames go: [Engine] does.
+// Room is made by package space, and frames are logged by package commit.
 package write

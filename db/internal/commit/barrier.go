@@ -12,17 +12,6 @@ import (
 // an end that a crash tore, and after a power cut no record is read that it covers. Nothing is destroyed behind the last barrier, but for
 // what was evicted.
 
-// barriers writes them, one at a time.
-type barriers struct {
-	// turn holds one while one is being written. It is taken behind lock.Checkpoint and before lock.Commit, and is no lock.Mutex because the
-	// tests of testing/synctest wait until nobody goes on: a wait for a channel counts there, one for a mutex does not.
-	turn chan struct{}
-	any  bool   // guarded by turn: there was one since the store was opened
-	lsn  uint64 // guarded by turn: it covers up to this frame, and is durable itself
-}
-
-func newBarriers() barriers { return barriers{turn: make(chan struct{}, 1)} }
-
 // ErrNoBarrier says that a full disk has no room for a barrier.
 var ErrNoBarrier = errors.New("no room for a barrier in the log")
 

@@ -99,3 +99,14 @@ func (l *Ledger) RaiseNumbers(seq, clock uint64) {
 	l.Seq.Store(max(l.Seq.Load(), seq))
 	l.Ranks.Clock.Store(max(l.Ranks.Clock.Load(), clock))
 }
+
+// barriers writes them, one at a time.
+type barriers struct {
+	// turn holds one while one is being written. It is taken behind lock.Checkpoint and before lock.Commit, and is no lock.Mutex because the
+	// tests of testing/synctest wait until nobody goes on: a wait for a channel counts there, one for a mutex does not.
+	turn chan struct{}
+	any  bool   // guarded by turn: there was one since the store was opened
+	lsn  uint64 // guarded by turn: it covers up to this frame, and is durable itself
+}
+
+func newBarriers() barriers { return barriers{turn: make(chan struct{}, 1)} }

@@ -5,26 +5,9 @@ import (
 	"errors"
 
 	"github.com/dormousekv/dormouse/db/internal/checkpoint"
-	"github.com/dormousekv/dormouse/db/internal/tally"
 	"github.com/dormousekv/dormouse/kv"
 	"github.com/dormousekv/dormouse/segments"
 )
-
-// CompactOptions are db.CompactOptions.
-type CompactOptions struct {
-	LiveShare float64 // 0: one half
-	All       bool
-	Progress  func(tally.Progress)
-	Least     int64 // bytes that rewriting segments must give back in all
-}
-
-// Compacted says what a compaction did: db.Compacted.
-type Compacted struct {
-	Segments      int
-	Records       int
-	Bytes         int64
-	Before, After int64
-}
 
 // Compact gives space back. A segment that cannot be read or changed just now is left as it is, and is the error after the others are done.
 func (sp *Space) Compact(ctx context.Context, o CompactOptions) (Compacted, error) {
@@ -92,10 +75,6 @@ func (sp *Space) shrinkIndex(ctx context.Context) error {
 func (sp *Space) indexWorth() bool {
 	return sp.Ledger.Index.FreeBytes() >= max(64<<10, sp.Budget.IndexBytes()/8)
 }
-
-// usualSegment is the size of segments in a store of usual size: whoever raises the budget has not a store of small segments thereby. A variable for
-// tests.
-var usualSegment int64 = 64 << 20
 
 // worth picks the segments that Compact rewrites: those that are mostly dead, and small ones where a model has several. Those of a model
 // are rewritten together, unless that takes more than it gives.

@@ -29,6 +29,15 @@ func (sp *Space) MakeRoom(ctx context.Context, bytes, blocks int64) error {
 	return sp.makeRoom(ctx, bytes, blocks, roomPatience)
 }
 
+// ReserveState takes room for a model or note: one is in the log, one in the head of the next log file and one in the index. Others make way. The
+// caller gives it up when the log has it.
+func (sp *Space) ReserveState(ctx context.Context, bytes int64) error {
+	if sp.Budget.ReserveState(bytes) {
+		return nil
+	}
+	return sp.MakeRoom(ctx, bytes, 0)
+}
+
 // RoomShare is how many bytes of records room is made for at a time.
 func (sp *Space) RoomShare() int64 { return sp.Budget.Step() }
 

@@ -69,15 +69,6 @@ func (sp *Space) BoundState(ctx context.Context) error {
 	return sp.Checkpoint(ctx)
 }
 
-// ReserveState takes room for a model or note: one is in the log, one in the head of the next log file and one in the index. Others make way. The
-// caller gives it up when the log has it.
-func (sp *Space) ReserveState(ctx context.Context, bytes int64) error {
-	if sp.Budget.ReserveState(bytes) {
-		return nil
-	}
-	return sp.MakeRoom(ctx, bytes, 0)
-}
-
 // finished returns nil for an error that only says that something could not be destroyed yet.
 func finished(err error) error {
 	if errors.Is(err, checkpoint.ErrNotDestroyed) {
@@ -85,3 +76,31 @@ func finished(err error) error {
 	}
 	return err
 }
+
+// pinned is what pinned refs keep: all else shares what that leaves of the budget, and the water marks are shares of the rest. Measured over all
+// of the budget, pins above the low one would have everything else go whenever the high one is crossed.
+type pinned struct {
+	asOf          atomic.Uint64 // the catalog's PinChanges when it was counted
+	again         atomic.Int64  // when it may be counted again, in nanoseconds
+	bytes, blocks atomic.Int64
+}
+
+// CompactOptions are db.CompactOptions.
+type CompactOptions struct {
+	LiveShare float64 // 0: one half
+	All       bool
+	Progress  func(tally.Progress)
+	Least     int64 // bytes that rewriting segments must give back in all
+}
+
+// Compacted says what a compaction did: db.Compacted.
+type Compacted struct {
+	Segments      int
+	Records       int
+	Bytes         int64
+	Before, After int64
+}
+
+// usualSegment is the size of segments in a store of usual size: whoever raises the budget has not a store of small segments thereby. A variable for
+// tests.
+var usualSegment int64 = 64 << 20

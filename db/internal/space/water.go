@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"math"
-	"sync/atomic"
 	"time"
 
 	"github.com/dormousekv/dormouse/db/internal/budget"
@@ -13,14 +12,6 @@ import (
 	"github.com/dormousekv/dormouse/index"
 	"github.com/dormousekv/dormouse/kv"
 )
-
-// pinned is what pinned refs keep: all else shares what that leaves of the budget, and the water marks are shares of the rest. Measured over all
-// of the budget, pins above the low one would have everything else go whenever the high one is crossed.
-type pinned struct {
-	asOf          atomic.Uint64 // the catalog's PinChanges when it was counted
-	again         atomic.Int64  // when it may be counted again, in nanoseconds
-	bytes, blocks atomic.Int64
-}
 
 // mark is a share of what a limit leaves beside what is pinned, and that: of one block, one.
 func mark(share float64, limit, pinned int64) int64 {

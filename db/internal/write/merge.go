@@ -2,7 +2,6 @@ package write
 
 import (
 	"context"
-	"slices"
 
 	"github.com/dormousekv/dormouse/db/internal/lease"
 	"github.com/dormousekv/dormouse/db/internal/prefix"
@@ -43,26 +42,6 @@ func (s *stored) reason(start int) kv.Reason {
 		return prefix.ReasonOf(s.err, start)
 	}
 	return s.why
-}
-
-// lend notes that this put holds only if block k is still stored when it is published: rows of k are copied into a record, or
-// k is a part of the prompt that another put stored. It fails if k is on its way out.
-func (w *Put) lend(k kv.Key) bool {
-	if slices.Contains(w.lent, k) {
-		return true
-	}
-	pin := new(lease.Pin)
-	if !w.store.Pins.Pin(pin, k) { // so that no longer block takes its place meanwhile
-		return false
-	}
-	w.lent, w.lentPins = append(w.lent, k), append(w.lentPins, pin)
-	return true
-}
-
-// giveBack ends what lend began.
-func (w *Put) giveBack() {
-	w.store.Pins.Unpin(w.lentPins...)
-	w.lent, w.lentPins = nil, nil
 }
 
 // window narrows s to what it has of group g. s keeps the lease.

@@ -2,6 +2,7 @@ package write
 
 import (
 	"errors"
+	"slices"
 
 	"github.com/dormousekv/dormouse/db/internal/lease"
 	"github.com/dormousekv/dormouse/kv"
@@ -46,4 +47,42 @@ func (w *Put) own() []*lease.Pin {
 func (w *Put) gone(i int) error {
 	start, _ := w.Chain.Block(i)
 	return &kv.NotStoredError{Stored: 0, Needed: start, Reason: kv.Reason{Code: kv.Gone, At: start}}
+}
+
+// lend notes that this put holds only if block k is still stored when it is published: rows of k are copied into a record, or
+// k is a part of the prompt that another put stored. It fails if k is on its way out.
+func (w *Put) lend(k kv.Key) bool {
+	if slices.Contains(w.lent, k) {
+		return true
+	}
+	pin := new(lease.Pin)
+	if !w.store.Pins.Pin(pin, k) { // so that no longer block takes its place meanwhile
+		return false
+	}
+	w.lent, w.lentPins = append(w.lent, k), append(w.lentPins, pin)
+	return true
+}
+
+// giveBack ends what lend began.
+func (w *Put) giveBack() {
+	w.store.Pins.Unpin(w.lentPins...)
+	w.lent, w.lentPins = nil, nil
+}
+
+// enter closes the publish gate to checkpoints until the batch is published or given up.
+func (w *Put) enter() {
+	if !w.gated {
+		w.store.Ledger.Gate.RLock()
+		w.store.Rows.Workers.Puts.Enter()
+		w.gated = true
+	}
+}
+
+// openGate ends what enter began: a panic must not close it for ever.
+func (w *Put) openGate() {
+	if w.gated {
+		w.gated = false
+		w.store.Rows.Workers.Puts.Leave()
+		w.store.Ledger.Gate.RUnlock()
+	}
 }

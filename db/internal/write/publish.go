@@ -10,13 +10,6 @@ import (
 	"github.com/dormousekv/dormouse/kv"
 )
 
-// Publish makes what is planned and written visible: one log frame, one index version. Records that another put stored meanwhile lose, and
-// are destroyed; partial blocks that a new block begins with, and poorer records, are replaced.
-func (w *Put) Publish(ctx context.Context) error {
-	defer w.giveBack()
-	return errors.Join(w.flush(ctx), w.publishBatch(ctx))
-}
-
 // publishBatch is Publish for what is written.
 func (w *Put) publishBatch(ctx context.Context) error {
 	defer w.openGate()

@@ -82,24 +82,6 @@ func (r *record) blocks() int64 {
 // errNoRoom says that a record is larger than was thought, and that the difference is not to be had without evicting.
 var errNoRoom = errors.New("no room")
 
-// enter closes the publish gate to checkpoints until the batch is published or given up.
-func (w *Put) enter() {
-	if !w.gated {
-		w.store.Ledger.Gate.RLock()
-		w.store.Rows.Workers.Puts.Enter()
-		w.gated = true
-	}
-}
-
-// openGate ends what enter began: a panic must not close it for ever.
-func (w *Put) openGate() {
-	if w.gated {
-		w.gated = false
-		w.store.Rows.Workers.Puts.Leave()
-		w.store.Ledger.Gate.RUnlock()
-	}
-}
-
 // make encodes and writes a record whose room is reserved. Several may be made at a time.
 func (w *Put) make(r *record, pace *read.Pace) {
 	defer pace.Rest()
@@ -321,4 +303,11 @@ func spansIn(p *kv.Prompt, start, end int) []kv.Span {
 		}
 	}
 	return out
+}
+
+// Publish makes what is planned and written visible: one log frame, one index version. Records that another put stored meanwhile lose, and
+// are destroyed; partial blocks that a new block begins with, and poorer records, are replaced.
+func (w *Put) Publish(ctx context.Context) error {
+	defer w.giveBack()
+	return errors.Join(w.flush(ctx), w.publishBatch(ctx))
 }

@@ -113,7 +113,7 @@ func (w *damagedStore) recover(ctx context.Context, doubt error) (err error) {
 	if err != nil {
 		return err
 	}
-	log := wal.Options{Dir: w.path(folder.LogDir), UUID: uuid, Logger: quiet}
+	log := wal.Options{FS: w.disk, Dir: w.path(folder.LogDir), UUID: uuid, Logger: quiet}
 	failed := folder.Unsynced(w.disk, w.dir)
 	if !failed {
 		log.Boot = boot.Number()

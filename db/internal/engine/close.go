@@ -60,8 +60,10 @@ func (e *Engine) Abandon() (err error) {
 // Trim evicts nothing. A checkpoint evicts where killed processes have left files of the log in a full store: there the worker makes it.
 func (e *Engine) Trim(ctx context.Context) (held int, err error) {
 	e.again.Drop()
-	if !e.Ledger.ReadOnly() && e.Space.Crowded() <= 1 {
-		err = e.Space.Checkpoint(ctx)
+	if !e.Ledger.ReadOnly() {
+		if err = e.Ledger.Poisoned(); err == nil && e.Space.Crowded() <= 1 {
+			err = e.Space.Checkpoint(ctx)
+		}
 	}
 	held = e.Segments.Trim()
 	e.Index.Trim()

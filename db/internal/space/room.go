@@ -38,9 +38,6 @@ func (sp *Space) ReserveState(ctx context.Context, bytes int64) error {
 	return sp.MakeRoom(ctx, bytes, 0)
 }
 
-// RoomShare is how many bytes of records room is made for at a time.
-func (sp *Space) RoomShare() int64 { return sp.Budget.Step() }
-
 // TryRoom is MakeRoom for several records: it does not wait for what open matches keep. Where holes cannot be punched it finds nothing. What is
 // evicted there comes back with whole segments, and who asks for much evicts what is warm.
 func (sp *Space) TryRoom(ctx context.Context, bytes, blocks int64) error {

@@ -110,7 +110,10 @@ func (l *Ledger) LogState(op oplog.Op) (lsn uint64, err error) {
 		return 0, err
 	}
 	defer c.End()
-	return c.LogState(op)
+	if lsn, err = c.LogState(op); err != nil {
+		return 0, err
+	}
+	return lsn, c.Publish() // the ranks of what was used
 }
 
 // Publish makes what was built the index's next version. Where an operation was logged, the catalog is held until Apply: so nobody sees the index

@@ -93,8 +93,10 @@ func (e *Engine) logModel(desc *kv.Descriptor, op oplog.Model) (m, old *catalog.
 	if err = e.Catalog.ModelFits(op); err != nil {
 		return nil, nil, 0, err
 	}
-	lsn, err = c.LogState(op)
-	return e.Catalog.Model(fp), old, lsn, err
+	if lsn, err = c.LogState(op); err != nil {
+		return nil, nil, 0, err
+	}
+	return e.Catalog.Model(fp), old, lsn, c.Publish()
 }
 
 // known returns the model of that descriptor, nil if it is not registered, and the newest version of its name. The error is that of

@@ -41,5 +41,9 @@ func (e *Engine) logNote(n oplog.Note) (uint64, error) {
 	if err := e.Catalog.NoteFits(n); err != nil {
 		return 0, err
 	}
-	return c.LogState(n)
+	lsn, err := c.LogState(n)
+	if err != nil {
+		return 0, err
+	}
+	return lsn, c.Publish()
 }

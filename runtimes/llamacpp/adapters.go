@@ -24,10 +24,10 @@ func (s *Session) SetAdapters(ctx context.Context, adapters ...Adapter) error {
 	if ctx == nil {
 		return errNoContext
 	}
-	if err := errors.Join(s.over(), s.unchanged(ctx)); err != nil {
+	if err := errors.Join(s.attached.over(), s.unchanged(ctx)); err != nil {
 		return err
 	}
-	if s.lib.SetAdapters == nil {
+	if s.cells.lib.SetAdapters == nil {
 		return fmt.Errorf("%w: the library has no llama_set_adapters_lora: set them, and call Recheck", ErrRefused)
 	}
 	given, pointers, scales := make([]kv.Adapter, len(adapters)), make([]uintptr, len(adapters)), make([]float32, len(adapters))
@@ -44,36 +44,49 @@ func (s *Session) SetAdapters(ctx context.Context, adapters ...Adapter) error {
 	if err := s.mayHave(given); err != nil {
 		return err
 	}
-	for i := range int(s.lib.Sequences(s.lctx)) {
-		if s.runtime != nil || adaptersKey(given) == adaptersKey(s.adapters) && s.sung {
-			break
-		}
-		if l, n := s.line(i), s.tokens(i); n > len(l.prompt.Tokens) {
-			l.off = &LineageError{i, len(l.prompt.Tokens), "it was evaluated before the adapters were set: empty the sequence"}
-		}
+	if s.runtime == nil && !(s.identity.sung && s.identity.has(given)) {
+		s.known.doubtUnseen("it was evaluated before the adapters were set: empty the sequence")
 	}
-	s.sung = false
-	s.lib.Synchronize(s.lctx)
+	s.identity.sung = false
+	s.cells.lib.Synchronize(s.cells.lctx)
 	var first *uintptr
 	var scale *float32
 	if len(adapters) > 0 {
 		first, scale = &pointers[0], &scales[0]
 	}
-	if got := s.lib.SetAdapters(s.lctx, first, uintptr(len(adapters)), scale); got != 0 {
+	if got := s.cells.lib.SetAdapters(s.cells.lctx, first, uintptr(len(adapters)), scale); got != 0 {
 		return fmt.Errorf("%w: llama_set_adapters_lora returned %d for %d adapters, and which the context has is not known: call SetAdapters again", ErrState, got, len(adapters))
 	}
-	return s.recheckIn(ctx, s.o.Sequence, given, true)
+	return s.identity.recheck(ctx, s.o.Sequence, given, true)
+}
+
+// Recheck compares what the context computes with what is stored, as Attach does. Call it after you have changed the context's LoRA adapters yourself
+// (llama_set_adapters_lora; [Session.SetAdapters] does both), with those that it has now, before Save or Prefill of a prompt with them. It evaluates a few tokens in a sequence that is
+// empty, or takes the tokens of one out and puts them back, as Attach does; the logits of the last decode are lost.
+//
+// What is said first of a set of adapters is taken as it is, and is what all later contexts with them must compute; but adapters
+// that change no bit of what the base model computes are refused.
+//
+// It returns an [IdentityError] as Attach does; until a Recheck succeeds, Save and Prefill then return ErrIdentity. Restore looks by
+// itself for a prompt with adapters that are known.
+func (s *Session) Recheck(ctx context.Context, adapters ...kv.Adapter) error {
+	if ctx == nil {
+		return errNoContext
+	}
+	if err := errors.Join(s.attached.over(), s.unchanged(ctx)); err != nil {
+		return err
+	}
+	adapters = inOneOrder(adapters)
+	if err := s.mayHave(adapters); err != nil {
+		return err
+	}
+	return s.identity.recheck(ctx, s.o.Sequence, adapters, true)
 }
 
 // mayHave refuses other adapters than before for a context whose Runtime has rows: they would be stored under these.
 func (s *Session) mayHave(adapters []kv.Adapter) error {
-	if s.runtime == nil || adaptersKey(adapters) == adaptersKey(s.adapters) {
+	if s.runtime == nil || s.identity.has(adapters) {
 		return nil
 	}
-	for i := range s.runtime.held {
-		if s.runtime.held[i].End() > 0 {
-			return fmt.Errorf("%w: sequence %d of the Runtime has rows that were computed with other adapters: remove them first", ErrNotEmpty, i)
-		}
-	}
-	return nil
+	return s.runtime.hasNone()
 }

@@ -14,12 +14,14 @@ type Adapter struct {
 	Pointer    uintptr // the llama_adapter_lora, of llama_adapter_lora_init
 }
 
-// SetAdapters sets the LoRA adapters of the context, in place of all that were set (llama_set_adapters_lora), and compares what it computes then, as [Session.Recheck] does. Prompts name
-// the same ones. A program that sets adapters in no other way cannot forget to say so: what it evaluates without Prefill is stored under these, and what the
-// sequences hold that the session did not see come is not stored any more, since it was evaluated with others.
+// SetAdapters sets the LoRA adapters of the context in place of all that were set (llama_set_adapters_lora), and compares what it
+// computes then, as [Session.Recheck] does. Prompts name the same adapters.
 //
-// After an error of the comparison llama.cpp has the new adapters, and nothing is stored or restored until SetAdapters or Recheck succeeds. Of adapters that change no row the error
-// says so: then call Recheck with those that are left, and leave them out of prompts.
+// A program that sets adapters in no other way cannot forget to say so. What it evaluates without Prefill is stored under these
+// adapters. What the sequences hold that the session did not see come is not stored any more, since it was evaluated with others.
+//
+// If the comparison fails, llama.cpp has the new adapters, and nothing is stored or restored until SetAdapters or Recheck succeeds.
+// The error names adapters that change no row: then call Recheck with those that are left, and leave them out of prompts.
 func (s *Session) SetAdapters(ctx context.Context, adapters ...Adapter) error {
 	if ctx == nil {
 		return errNoContext
@@ -60,14 +62,16 @@ func (s *Session) SetAdapters(ctx context.Context, adapters ...Adapter) error {
 	return s.identity.recheck(ctx, s.o.Sequence, given, true)
 }
 
-// Recheck compares what the context computes with what is stored, as Attach does. Call it after you have changed the context's LoRA adapters yourself
-// (llama_set_adapters_lora; [Session.SetAdapters] does both), with those that it has now, before Save or Prefill of a prompt with them. It evaluates a few tokens in a sequence that is
-// empty, or takes the tokens of one out and puts them back, as Attach does; the logits of the last decode are lost.
+// Recheck compares what the context computes with what is stored, as Attach does. Call it before Save or Prefill after you have changed
+// the context's LoRA adapters yourself (llama_set_adapters_lora), with the adapters that it has now. [Session.SetAdapters] does both.
 //
-// What is said first of a set of adapters is taken as it is, and is what all later contexts with them must compute; but adapters
-// that change no bit of what the base model computes are refused.
+// Recheck evaluates a few tokens in an empty sequence, or takes the tokens of one out and puts them back, as Attach does. The logits of
+// the last decode are lost.
 //
-// It returns an [IdentityError] as Attach does; until a Recheck succeeds, Save and Prefill then return ErrIdentity. Restore looks by
+// The first Recheck of a set of adapters is taken as it is, and all later contexts with them must compute the same. Adapters that
+// change no bit of what the base model computes are refused.
+//
+// It returns an [IdentityError] as Attach does. Until a Recheck succeeds, Save and Prefill then return ErrIdentity. Restore looks by
 // itself for a prompt with adapters that are known.
 func (s *Session) Recheck(ctx context.Context, adapters ...kv.Adapter) error {
 	if ctx == nil {

@@ -10,16 +10,17 @@ import (
 	"github.com/dormousekv/dormouse/kv"
 )
 
-// Attach finds out how states of a llama.cpp context can be kept and registers its model in the store. lctx is the
-// llama_context pointer; it must stay valid while the session is used. The session needs no closing. A context has one session: if it has one already, that one's calls
-// return [ErrReplaced] from then on.
+// Attach finds out how states of a llama.cpp context can be kept, and registers its model in the store. lctx is the llama_context
+// pointer. It must stay valid while the session is used. The session needs no closing. A context has one session: if it has one
+// already, that one's calls return [ErrReplaced] from then on.
 //
-// It evaluates eight tokens (Options.Decode), and 24 the first time: the logits of the last decode are lost. What the context computes for them is compared with what it
-// computed when rows were first stored under its identity; an [IdentityError] says that it is something else.
+// Attach evaluates eight tokens (Options.Decode), and 24 the first time: the logits of the last decode are lost. It compares what the
+// context computes for them with what a context computed when rows were first stored under the same identity. An [IdentityError]
+// says that they differ.
 //
-// It takes the blob of these tokens apart, builds it again and wants the same bytes, gives it back to llama.cpp and
-// wants the same bytes again. What that does not show to be made of rows is kept as Opaque; what cannot be kept at all
-// is refused with an error that wraps ErrRefused.
+// Attach takes the state of these tokens apart, builds it again, and expects the same bytes. It gives the state back to llama.cpp,
+// and expects the same bytes again. A state that this does not show to be made of rows is kept as Opaque. A state that cannot be kept
+// at all is refused with an error that wraps ErrRefused.
 func Attach(ctx context.Context, store *db.Store, lib *Library, lctx uintptr, o Options) (*Session, error) {
 	switch {
 	case ctx == nil:

@@ -11,13 +11,16 @@ import (
 	"github.com/dormousekv/dormouse/runtimes/llamacpp/internal/window"
 )
 
-// Capture copies the window layers' rows of a sliding-window model out of the cache, for [Session.Save]: the cache forgets
-// them. prompt is what the sequence holds. A program with a loop of its own around llama_decode calls it after every
-// batch of at most [Session.BatchTokens] tokens; Prefill does. Of an Opaque model it notes what the sequence holds, without which Save
-// refuses it; for others it does nothing. A prompt that contradicts what
-// the session knows of the sequence is refused with ErrLineage. When all sequences together hold more than Options.CaptureBytes, what the one that holds
-// most has is saved, in the scope of its last Capture, or, if the store does not take it, dropped: its positions are not restorable. If it is this one, the
-// error is Save's. So say here, and to Prefill, whose the prompt is (Scope, ScopeStart): to say it to Save alone comes too late for what was saved before.
+// Capture copies the window layers' rows of a sliding-window model out of the cache, for [Session.Save], before the cache forgets
+// them. prompt is what the sequence holds. A program with its own loop around llama_decode calls Capture after every batch of at most
+// [Session.BatchTokens] tokens; Prefill does so by itself.
+//
+// Of an Opaque model it notes what the sequence holds, without which Save refuses it. Of other models it does nothing. A prompt that
+// contradicts what the session knows of the sequence is refused with ErrLineage.
+//
+// All sequences together hold at most Options.CaptureBytes. Beyond that, the sequence that holds most gives its rows up. If it is
+// this one, its rows are saved, and an error is Save's. The rows of another sequence are dropped, and their positions are not
+// restorable. So name the prompt's owner (Scope, ScopeStart) here and to Prefill: Save alone is too late for rows that were saved before.
 func (s *Session) Capture(ctx context.Context, prompt kv.Prompt, sequence int) error {
 	if err := s.begin(ctx, sequence); err != nil {
 		return err
@@ -82,8 +85,9 @@ func (s *Session) Capture(ctx context.Context, prompt kv.Prompt, sequence int) e
 	return nil
 }
 
-// makeRoom gives up what the session holds beyond its bound. Another sequence that holds more than the one at hand loses its captured rows: it can then
-// be restored at fewer positions. It is not saved, since only its owner knows what it holds by now. Otherwise the one at hand is saved.
+// makeRoom gives up what the session holds beyond its bound. Another sequence that holds more than the one at hand loses its
+// captured rows, and can then be restored at fewer positions. It is not saved, since only its owner knows what it holds by now.
+// Otherwise the one at hand is saved.
 func (s *Session) makeRoom(ctx context.Context, prompt kv.Prompt, sequence int) error {
 	l := s.known.lines[sequence]
 	if most := s.known.mostCaptured(l); most != l {

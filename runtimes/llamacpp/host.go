@@ -6,14 +6,14 @@ import (
 	"github.com/dormousekv/dormouse/runtimes/llamacpp/internal/held"
 )
 
-// Runtime makes the context one that holds conversations. It works only where no sequence has tokens (ErrNotEmpty), and takes them all: Restore,
-// Save, Prefill, Capture, Reset and Truncate of the session return ErrSequence from then on.
+// Runtime makes the context one that holds conversations. It works only if no sequence has tokens (ErrNotEmpty), and takes all
+// sequences. Restore, Save, Prefill, Capture, Reset and Truncate of the session return ErrSequence from then on.
 //
-// Where something is missing for that, Limits().Missing says what, and all else returns kv.ErrUnsupported: rows that can be cut
-// (Mode is Rows), one cache for all sequences (kv_unified), window layers that keep all cells (swa_full), two sequences, or three of a
-// model with windows.
+// A Runtime needs rows that can be cut (Mode is Rows), one cache for all sequences (kv_unified), and window layers that keep all cells
+// (swa_full). It needs two sequences, or three of a model with windows. If something is missing, Limits().Missing says what, and all
+// other methods return kv.ErrUnsupported.
 //
-// Whether llama.cpp does what is needed is tried, with rows of zeros: of a model with windows as many as the context has cells.
+// Runtime tries with rows of zeros whether llama.cpp does what is needed: of a model with windows, with as many as the context has cells.
 func (s *Session) Runtime(o RuntimeOptions) (*Runtime, error) {
 	if o.Decode == nil || o.Logits == nil {
 		return nil, fmt.Errorf("%w: RuntimeOptions.Decode and Logits", ErrNeedDecode)

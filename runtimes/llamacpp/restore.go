@@ -9,22 +9,24 @@ import (
 	"github.com/dormousekv/dormouse/kv"
 )
 
-// Restore brings the longest stored prefix of prompt that the context has room for into an empty sequence, at most all but
-// its last token: a state carries no logits, so one token at least has to be evaluated. The caller evaluates prompt[Tokens:] at the positions from
-// Tokens on ([Session.Prefill]). Where other sequences occupy cells of the same buffer, what is left is used but for one cell;
-// cells that several of them share are taken to be as many, if the whole prefix does not fit.
+// Restore brings the longest stored prefix of prompt into an empty sequence. The caller evaluates prompt[Tokens:] at the
+// positions from Tokens on ([Session.Prefill]). At least one token is left for that, because a state carries no logits.
 //
-// The state is handed over in pieces of a few MiB where sequences share one buffer and one more of them is empty; else
-// the session builds all of it in memory, which waits for the next restore if it is no more than 64 MiB, until [Session.Trim] or until the system wants it,
-// and else is given back at the end. Damage that is met on the way, or ctx being cancelled,
-// never leaves a part: the sequence is emptied, and after damage a shorter prefix restored.
+// The prefix is cut to what the context has room for. If other sequences occupy cells of the same buffer, Restore uses what they
+// leave, but for one cell. Cells that several of them share count for each if the whole prefix does not fit.
 //
-// Where sequences have streams of their own, it evaluates one token first, so that no copy that llama.cpp has put off overwrites what is restored.
+// llama.cpp gets the state in pieces of a few MiB if sequences share one buffer and one more of them is empty. Else the session
+// builds the whole state in memory. Up to 64 MiB of that memory wait for the next restore, until [Session.Trim] or until the system
+// wants them. More goes back at the end.
 //
-// The first time after the prompt's adapters are others than before, it evaluates a few tokens to see that the context has them; adapters
-// with which nothing is stored yet are refused with ErrIdentity: [Session.Recheck] takes the first look.
+// Restore never leaves a part. If ctx is cancelled, the sequence is emptied. If stored data is damaged, the sequence is emptied
+// and a shorter prefix restored. An error leaves the sequence empty, but for ErrNotEmpty, which leaves it as it was.
 //
-// An error leaves the sequence empty, but for ErrNotEmpty, which leaves it as it was.
+// If sequences have streams of their own, Restore evaluates one token first. So no copy that llama.cpp has put off overwrites what
+// is restored.
+//
+// The first time after the prompt's adapters change, Restore evaluates a few tokens to see that the context has them. It refuses
+// adapters with which nothing is stored yet with ErrIdentity: [Session.Recheck] takes the first look.
 func (s *Session) Restore(ctx context.Context, prompt kv.Prompt, sequence int) (Restored, error) {
 	if err := s.begin(ctx, sequence); err != nil {
 		return Restored{}, err

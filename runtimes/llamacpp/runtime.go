@@ -21,12 +21,12 @@ type RuntimeOptions struct {
 	Logits func(i int) []float32
 }
 
-// Runtime holds several sequences that share their cells: what package chat wants of a runtime. It is used by one goroutine at a time.
+// Runtime holds several sequences that share their cells, as package chat wants it. It is used by one goroutine at a time.
 //
-// All sequences of the context are the Runtime's, from [Session.Runtime] on: those below Limits().Sequences are numbered by its caller, and
-// the others are its own. The last one is empty between two calls; rows go through it on their way to the store and back. Of a model with
-// windows there is another one beside each of the caller's, with the same cells: llama.cpp takes a cell from the window layers
-// as soon as only one sequence has it and its position is out of the window, with swa_full, too.
+// From [Session.Runtime] on, all sequences of the context are the Runtime's. Its caller numbers those below Limits().Sequences, and the
+// others are its own. The last one is empty between two calls; rows go through it on their way to the store and back. A model with
+// windows has another one beside each of the caller's, with the same cells. Without it llama.cpp takes a cell from the window layers
+// as soon as only one sequence has the cell and its position is out of the window, with swa_full, too.
 //
 // It knows the token of each row, and refuses to store rows as those of other tokens (ErrLineage). Positions are never shifted.
 type Runtime struct {
@@ -68,19 +68,12 @@ func (r *Runtime) able(sequences ...int) error {
 // unchanged refuses a context whose model's files are not what they were.
 func (r *Runtime) unchanged(ctx context.Context) error {
 	doubt, err := r.files.unchanged(ctx)
-	if doubt != "" {
-		r.doubt(doubt)
-	}
-	return err
-}
-
-// doubt has nothing stored of what the sequences hold now.
-func (r *Runtime) doubt(why string) {
 	for i := range r.off {
-		if r.cells.tokens(i) > 0 {
-			r.off[i] = &LineageError{i, 0, why}
+		if doubt != "" && r.cells.tokens(i) > 0 {
+			r.off[i] = &LineageError{i, 0, doubt}
 		}
 	}
+	return err
 }
 
 // hasNone refuses a Runtime that has rows.

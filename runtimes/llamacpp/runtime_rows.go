@@ -14,9 +14,9 @@ import (
 	"github.com/dormousekv/dormouse/runtimes/llamacpp/internal/piecesize"
 )
 
-// Load puts stored rows of the prompt into a sequence, which has none in the ranges yet (else ErrNotEmpty) and keeps what it has elsewhere. It
-// returns how many leading tokens of the prompt are stored, n: of each range what lies before n was loaded. A range that begins at or behind n
-// is no error. Nothing was loaded if there is an error; kv.ErrFull says that there is no room.
+// Load puts stored rows of the prompt into a sequence. It returns how many leading tokens of the prompt are stored, n: of each range,
+// what lies before n was loaded. A range that begins at or behind n is no error. The sequence keeps its rows elsewhere, and must have none
+// in the ranges (else ErrNotEmpty). If there is an error, nothing was loaded; kv.ErrFull says that there is no room.
 //
 // Rows of window layers are loaded for all positions, so that the sequence may be cut anywhere. Where they are missing, n is less.
 func (r *Runtime) Load(ctx context.Context, p kv.Prompt, seq int, ranges []kv.Range) (n int, err error) {
@@ -126,8 +126,9 @@ func (r *Runtime) load(ctx context.Context, m *db.Match, p kv.Prompt, seq, from,
 const storedBytes = 32 << 20
 
 // Store puts the rows that a sequence has in the range into the store, as rows of the prompt. All rows of the range must be there (else
-// ErrPositions), and be of the prompt's tokens, as all that the sequence has before (else ErrLineage). Of the tokens before the range those must be
-// stored that the sequence does not have (else a *db.NotStoredError). What follows the range is not looked at, but for a span in which it ends.
+// ErrPositions). They must be of the prompt's tokens, as all that the sequence has before (else ErrLineage). Tokens before the range
+// that the sequence does not have must be stored (else a *db.NotStoredError). Store does not look at what follows the range, but for a
+// span in which it ends.
 //
 // What a row saw is the caller's word: where it was not all that lies before, the prompt says so by spans.
 func (r *Runtime) Store(ctx context.Context, p kv.Prompt, seq int, rg kv.Range) error {

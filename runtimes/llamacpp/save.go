@@ -8,28 +8,32 @@ import (
 	"github.com/dormousekv/dormouse/kv"
 )
 
-// Save stores what the sequence holds of prompt. The cache must have been filled with exactly these tokens (with these
-// spans and adapters) at the positions from 0 on: llama.cpp keeps no tokens. It may hold more tokens than the prompt, or,
-// before the prompt is evaluated to its end, fewer: then that much is stored.
+// Save stores what the sequence holds of prompt. The cache must hold exactly these tokens, spans and adapters at the positions from
+// 0 on, because llama.cpp keeps no tokens. If it holds more tokens, they are left out. If it holds fewer, that much is stored.
 //
-// What the session restored, evaluated, captured or saved in the sequence, it knows: tokens, and a sample of the rows that
-// went through its hands. What contradicts that is refused with ErrLineage, and nothing is stored. For all else, the
-// caller's word is taken; but of an Opaque state it must have seen the first tokens, since nothing in it tells more. Rows of shifted positions (llama_memory_seq_add) must never be saved, not behind any number of
-// decodes either: they are approximations. A caller who changed the sequence without the session says so ([Session.Reset],
-// [Session.Truncate]).
+// Save refuses with ErrLineage what contradicts the session's knowledge, and stores nothing then. The session knows the tokens that
+// it restored, evaluated, captured or saved in the sequence, and a sample of their rows. For all else the caller's word is taken.
+// Of an Opaque state the session must have seen the first tokens, since nothing in the state tells more. A caller who changed the
+// sequence without the session says so ([Session.Reset], [Session.Truncate]).
 //
-// llama.cpp copies rows between streams, and rotates the keys of shifted positions, in the next llama_decode only. So rows that the session did not see come are looked at
-// before and after a token is evaluated in an empty sequence (else behind the end of one) and removed again: what changes by that was shifted, or copied without a word, and is refused with ErrLineage.
-// A copy that Reset told of is stored. The logits of the last decode stay, if it was asked for those of one token.
+// Never save rows of shifted positions (llama_memory_seq_add), not behind any number of decodes either: they are approximations.
 //
-// What is stored already is not read: of a prompt that is stored as a whole nothing at all, and then nothing is checked but its tokens.
-// Where sequences share one buffer and one of them is empty, the others' rows are read only; else the whole state.
+// llama.cpp copies rows between streams, and rotates the keys of shifted positions, in the next llama_decode only. So Save looks
+// at rows that the session did not see come before and after it evaluates one token. That token goes into an empty sequence, or
+// else behind the end of one, and is removed again. Rows that change by it were shifted, or copied without a word, and are
+// refused with ErrLineage. A copy that Reset told of is stored. The logits of the last decode stay, if it was asked for those of
+// one token.
 //
-// Of the window layers of a sliding-window model, the cache holds only the last rows. They are stored, so that the prompt
-// can be restored at and shortly before its end; what [Session.Prefill] saw on the way is stored too, and makes every
-// other position restorable. An Opaque or Hybrid state is stored at the sequence's last position, with those that Prefill took
-// on the way, and nowhere else: save before evaluating tokens that are not part of every continuation. Of a model whose positions have several dimensions (M-RoPE), prompts with
-// spans are refused: an image's positions there are not as many as its tokens.
+// Save does not read what is stored already. Of a prompt that is stored as a whole it checks the tokens only. It reads only new
+// rows if sequences share one buffer and one of them is empty, else the whole state.
+//
+// Of the window layers of a sliding-window model, the cache holds the last rows only. Save stores them, so that the prompt can be
+// restored at and shortly before its end. It also stores what [Session.Prefill] saw on the way, which makes every other position
+// restorable.
+//
+// An Opaque or Hybrid state is stored at the sequence's last position, with those that Prefill took on the way, and nowhere else.
+// Save before you evaluate tokens that are not part of every continuation. If positions have several dimensions (M-RoPE), prompts
+// with spans are refused: an image has fewer positions there than tokens.
 func (s *Session) Save(ctx context.Context, prompt kv.Prompt, sequence int) (db.PutResult, error) {
 	if err := s.begin(ctx, sequence); err != nil {
 		return db.PutResult{}, err

@@ -33,21 +33,23 @@ func (s *Session) Why() string { return s.form.why }
 // Model is the context's model in the store.
 func (s *Session) Model() *db.Model { return s.model }
 
-// Deviation is how far what the context computes was from what is stored when that was last compared, in multiples of what numerics
-// explain: above 1 it is refused. 0 if there was nothing to compare with.
+// Deviation is how far the context's rows were from the stored ones when they were last compared, in multiples of what numerics
+// explain. Above 1 the context is refused. It is 0 if there was nothing to compare with.
 func (s *Session) Deviation() float64 { return s.identity.deviation }
 
-// Trim gives back the memory that the session keeps between calls: as much as the largest state that it moved, and captured
-// window rows that were not saved yet, whose positions are then not restorable. So it does with what all sessions of the process keep for the next restore.
+// Trim gives back the memory that the session keeps between calls: as much as the largest state that it moved, and captured window
+// rows that were not saved yet, whose positions are then not restorable. It also gives back what all sessions of the process keep for
+// the next restore.
 func (s *Session) Trim() {
 	s.cells.trim()
 	s.known.trim()
 }
 
-// Reset tells the session that the caller has emptied a sequence and filled it again without it: by a decode loop of
-// his own, llama_memory_seq_cp or llama_state_seq_set_data. The next Save takes his word for what is in it. It is not for
-// sequences whose positions were shifted: their rows must never be saved. Call it after the sequence was filled: llama.cpp copies rows late, and a copy that is still
-// due is stored only if the sequence has the positions that it had at Reset.
+// Reset tells the session that the caller has emptied a sequence and filled it again without the session: by a decode loop of his own,
+// llama_memory_seq_cp or llama_state_seq_set_data. The next Save takes his word for what is in it.
+//
+// Reset is not for sequences whose positions were shifted: their rows must never be saved. Call it after the sequence was filled.
+// llama.cpp copies rows late, and Save stores a copy that is still due only if the sequence has the positions that it had at Reset.
 //
 // Restore, and Prefill from position 0, need no Reset.
 func (s *Session) Reset(sequence int) error {
@@ -60,9 +62,11 @@ func (s *Session) Reset(sequence int) error {
 }
 
 // Truncate tells the session that the caller has removed the positions from n on (llama_memory_seq_rm) and evaluates others there
-// without it. Prefill from position n needs no Truncate. In a sliding-window model call it whenever you removed positions, whatever you evaluate there, also
-// the same tokens, and before you do: ErrLineage says that the rows of the window before n are not there any more, or were not restored. What is evaluated
-// there is then refused by Save, which without this call may not see it.
+// without the session. Prefill from position n needs no Truncate.
+//
+// In a sliding-window model call it whenever you removed positions, whatever you evaluate there, the same tokens, too. Call it before
+// you evaluate. ErrLineage says that the rows of the window before n are not there any more, or were not restored. Save then refuses
+// what is evaluated there, and without this call it may not see the fault.
 func (s *Session) Truncate(sequence, n int) error {
 	if err := s.check(sequence); err != nil {
 		return err
@@ -72,11 +76,12 @@ func (s *Session) Truncate(sequence, n int) error {
 	return s.known.back(l, max(n, 0))
 }
 
-// Observe ends a turn of a sequence and tells the store of it ([db.Model.Observe]): what Restore and Prefill did there since the turn before,
-// and how many tokens the caller decoded behind that, in how much time.
+// Observe ends a turn of a sequence and tells the store of it ([db.Model.Observe]): what Restore and Prefill did there since the turn
+// before, and how many tokens the caller decoded behind that, in how much time.
 //
-// Without it, a turn ends with the next Restore, Reset, or Prefill from where the one before it did not end; tokens in between count as
-// decoded, in no time. What was restored counts as not reused if neither Prefill nor Observe says that tokens were computed behind it.
+// Without Observe a turn ends with the next Restore, Reset, or Prefill from where the one before it did not end. Tokens in between
+// count as decoded, in no time. Restored tokens count as not reused if neither Prefill nor Observe says that tokens were computed
+// behind them.
 func (s *Session) Observe(sequence, decoded int, took time.Duration) {
 	s.turns.observe(sequence, decoded, took)
 }
@@ -118,12 +123,11 @@ func (s *Session) check(sequence int) error {
 
 // unchanged refuses a context whose model's files are not what they were.
 func (s *Session) unchanged(ctx context.Context) error {
+	if s.runtime != nil {
+		return s.runtime.unchanged(ctx)
+	}
 	doubt, err := s.files.unchanged(ctx)
-	switch {
-	case doubt == "":
-	case s.runtime != nil:
-		s.runtime.doubt(doubt)
-	default:
+	if doubt != "" {
 		s.known.doubtAll(doubt)
 	}
 	return err

@@ -46,10 +46,10 @@ func (s *Session) SetAdapters(ctx context.Context, adapters ...Adapter) error {
 	if err := s.mayHave(given); err != nil {
 		return err
 	}
-	if s.runtime == nil && !(s.identity.sung && s.identity.has(given)) {
+	if s.runtime == nil && !(s.identity.agrees && s.identity.has(given)) {
 		s.known.doubtUnseen("it was evaluated before the adapters were set: empty the sequence")
 	}
-	s.identity.sung = false
+	s.identity.agrees = false
 	s.cells.lib.Synchronize(s.cells.lctx)
 	var first *uintptr
 	var scale *float32

@@ -56,11 +56,11 @@ func Attach(ctx context.Context, store *db.Store, lib *Library, lctx uintptr, o 
 	if err := lib.refuse(c.model(), desc.Architecture); err != nil {
 		return nil, err
 	}
-	song := s.identity.singer.song(desc.Architecture)
+	plan := s.identity.canary.plan(desc.Architecture)
 	if err := ctx.Err(); err != nil {
 		return nil, fmt.Errorf("llamacpp: attach: %w", context.Cause(ctx))
 	}
-	blob, tail, err := s.identity.singer.probe(song)
+	blob, tail, err := s.identity.canary.probe(plan)
 	if err != nil {
 		return nil, err
 	}
@@ -73,8 +73,8 @@ func Attach(ctx context.Context, store *db.Store, lib *Library, lctx uintptr, o 
 		return nil, err
 	}
 	s.identity.model = registered.Model
-	song.Portrait, song.Settings = s.form.portrait(blob), s.identity.singer.settings()
-	if err := s.identity.verify(ctx, song, inOneOrder(o.Adapters), true); err != nil {
+	plan.Portrait, plan.Settings = s.form.portrait(blob), s.identity.canary.settings()
+	if err := s.identity.verify(ctx, plan, inOneOrder(o.Adapters), true); err != nil {
 		return nil, err
 	}
 	s.identity.discard = false // once
@@ -94,7 +94,7 @@ func newSession(store *db.Store, c *cells, o Options) *Session {
 	return &Session{
 		o: o, files: filesOf(o.Identity), cells: c, form: f, known: k, deferred: d,
 		identity: &identity{
-			singer: &singer{cells: c, form: f, deferred: d, sequence: o.Sequence},
+			canary: &canaryMaker{cells: c, form: f, deferred: d, sequence: o.Sequence},
 			store:  store, discard: o.DiscardCanary, log: o.Logger,
 		},
 	}

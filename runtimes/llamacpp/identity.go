@@ -17,23 +17,22 @@ import (
 
 // identity says whether a context computes the rows that are stored: with which adapters it was compared, and what came of it.
 type identity struct {
-	singer  *singer
+	canary  *canaryMaker
 	store   *db.Store
 	model   *db.Model
 	discard bool // Options.DiscardCanary, once
 	log     *slog.Logger
 
-	// The canary was compared with these adapters, if it sung at all, and was that far off.
-	adapters  []kv.Adapter
-	note      []byte // as it is stored
-	sung      bool
-	deviation float64
+	agrees    bool         // the canary was compared and found to be what is stored
+	adapters  []kv.Adapter // with which it was compared
+	note      []byte       // as it is stored
+	deviation float64      // how far off it was
 }
 
 // checked refuses a prompt with other adapters than those with which the canary was compared, or if another session has found the
 // stored one to be wrong and discarded it since.
 func (i *identity) checked(prompt kv.Prompt) error {
-	if !i.sung {
+	if !i.agrees {
 		return fmt.Errorf("%w: what the context computes was not found to be what is stored: see what Session.Recheck says", ErrIdentity)
 	}
 	b, err := i.model.Note(noteName(i.adapters))
@@ -59,11 +58,11 @@ func (i *identity) recheck(ctx context.Context, sequence int, adapters []kv.Adap
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	i.sung = false
-	c := i.singer.song(i.model.Descriptor().Architecture)
-	c.Settings = i.singer.settings()
+	i.agrees = false // until it was compared
+	c := i.canary.plan(i.model.Descriptor().Architecture)
+	c.Settings = i.canary.settings()
 	var err error
-	if c.Portrait, err = i.singer.portrait(c, sequence, canary.Length); err != nil {
+	if c.Portrait, err = i.canary.portrait(c, sequence, canary.Length); err != nil {
 		return err
 	}
 	return i.verify(ctx, c, adapters, mayStore)
@@ -82,12 +81,12 @@ func (i *identity) verify(ctx context.Context, c canary.Canary, adapters []kv.Ad
 		return err
 	}
 	if stored != nil {
-		if c, err = i.singer.like(c, *stored); err != nil {
+		if c, err = i.canary.like(c, *stored); err != nil {
 			return err
 		}
 		bad := i.against(*stored, c, adapters)
 		if bad == nil {
-			i.found(adapters, note)
+			i.agreed(adapters, note)
 			return nil
 		}
 		if !i.discard {
@@ -143,7 +142,7 @@ func (i *identity) first(ctx context.Context, c canary.Canary, adapters []kv.Ada
 	if err != nil {
 		return err
 	}
-	if c.Noise, err = i.singer.noise(c); err != nil {
+	if c.Noise, err = i.canary.noise(c); err != nil {
 		return err
 	}
 	note := c.Encode()
@@ -153,7 +152,7 @@ func (i *identity) first(ctx context.Context, c canary.Canary, adapters []kv.Ada
 		note, err = nil, nil
 	}
 	if err == nil {
-		i.found(adapters, note)
+		i.agreed(adapters, note)
 	}
 	return err
 }
@@ -167,7 +166,7 @@ func (i *identity) unlikeBase(c canary.Canary, adapters []kv.Adapter) error {
 	if base == nil || err != nil {
 		return err
 	}
-	if c, err = i.singer.like(c, *base); err != nil {
+	if c, err = i.canary.like(c, *base); err != nil {
 		return err
 	}
 	switch d := base.Against(c); {
@@ -199,9 +198,9 @@ func (i *identity) stored(adapters []kv.Adapter) (note []byte, _ *canary.Canary,
 	return note, &c, nil
 }
 
-// found notes that the context computes what is stored.
-func (i *identity) found(adapters []kv.Adapter, note []byte) {
-	i.adapters, i.note, i.sung = slices.Clone(adapters), note, true
+// agreed notes that the context computes what is stored.
+func (i *identity) agreed(adapters []kv.Adapter, note []byte) {
+	i.adapters, i.note, i.agrees = slices.Clone(adapters), note, true
 }
 
 // noteName is the name of the canary's note.

@@ -11,7 +11,7 @@ import (
 var (
 	// ErrRefused is returned by Attach when states of this context cannot be kept safely; the message says why.
 	ErrRefused = errors.New("llamacpp: refused")
-	// ErrIdentity is returned when a context is not the one that its identity says: it computes other rows than those stored under it
+	// ErrIdentity is returned when a context is not what its identity says. It computes other rows than those stored under it
 	// ([IdentityError]), runs another model than the file that is named, or has other adapters than those that were said.
 	ErrIdentity = errors.New("llamacpp: not the model that it is said to be")
 	// ErrNeedDecode is returned when something has to be evaluated and Options.Decode is nil.
@@ -34,12 +34,12 @@ var (
 	ErrLineage = errors.New("llamacpp: the sequence does not hold the prompt")
 )
 
-// LineageError says from which position on a sequence contradicts a prompt. Nothing was stored; what lies before can be, if it
-// stands the same checks: Save(ctx, prompt.Prefix(From), sequence).
+// LineageError says from which position on a sequence contradicts a prompt. Nothing was stored. What lies before can be stored if it
+// passes the same checks: Save(ctx, prompt.Prefix(From), sequence).
 //
-// Either positions were shifted or divided (llama_memory_seq_add, llama_memory_seq_div): such rows are approximations, and never become
-// those of the tokens at their new positions, however many are evaluated behind them. Or the prompt is not that of the
-// sequence. Or the caller changed the sequence in honest ways and did not say so: [Session.Reset], [Session.Truncate].
+// There are three causes. Positions were shifted or divided (llama_memory_seq_add, llama_memory_seq_div): such rows are
+// approximations, however many tokens are evaluated behind them. The prompt is not that of the sequence. Or the caller changed the
+// sequence in honest ways and did not say so ([Session.Reset], [Session.Truncate]).
 type LineageError struct {
 	Sequence int
 	From     int // the first position that contradicts
@@ -56,8 +56,8 @@ func (e *LineageError) Is(target error) bool { return target == ErrLineage }
 // errNoContext is returned instead of a panic.
 var errNoContext = errors.New("llamacpp: the context.Context is nil")
 
-// IdentityError is an ErrIdentity: the context computes other rows than those that are stored under its identity. Either one may
-// be the wrong one, the first that was ever attached, too.
+// IdentityError is an ErrIdentity: the context computes other rows than those that are stored under its identity. Either may be the
+// wrong one: the context, or the first one that was ever attached.
 type IdentityError struct {
 	Fingerprint kv.Fingerprint
 	Adapters    []kv.Adapter

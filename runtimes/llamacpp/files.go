@@ -8,7 +8,8 @@ import (
 	"github.com/dormousekv/dormouse/runtimes/internal/modelfile"
 )
 
-// files are those that the context's model was loaded from. A model that is mapped computes with what is in them now: who writes into them changes the weights in use.
+// files are those that the context's model was loaded from. A mapped model computes with what is in them now, so who writes into them
+// changes the weights in use.
 type files struct {
 	path, memo string
 	stamps     modelfile.Stamps
@@ -27,10 +28,11 @@ func filesOf(id Identity) *files {
 	return f
 }
 
-// unchanged refuses a context whose model's files are not what they were. A file that was moved away or replaced by another is
-// no doubt where the system tells that this process has the old one mapped; else all that changed is hashed once. What the
-// sequences hold may have been computed while the files were others. It may be stored only if nothing but the time of change
-// is another one; else doubt says why not.
+// unchanged refuses a context whose model's files are not what they were. A file may have been moved away or replaced if the system
+// tells that this process has the old one mapped. Else everything that changed is hashed once.
+//
+// What the sequences hold may have been computed while the files were others. If more than the time of change differs, doubt says
+// why it must not be stored.
 func (f *files) unchanged(ctx context.Context) (doubt string, _ error) {
 	if f == nil {
 		return "", nil

@@ -15,9 +15,9 @@ type Mode int
 const (
 	// Rows: cut into rows, restorable up to any token.
 	Rows Mode = iota + 1
-	// Opaque: whole blobs, restorable at exactly the positions at which they were taken: by Save, and by Prefill shortly before the end.
+	// Opaque: whole blobs, restorable at exactly the positions where Save took them, and Prefill shortly before the end.
 	Opaque
-	// Hybrid: the attention layers as rows, the recurrent layers as states; restorable where there is a state, as Opaque.
+	// Hybrid: the attention layers as rows, the recurrent layers as states. Restorable where there is a state, as Opaque.
 	Hybrid
 )
 
@@ -40,8 +40,9 @@ type form struct {
 	lay  *layout.Layout // of Rows and Hybrid
 	tail bool           // of Rows: the window section can be had alone
 
-	// What is true of an Opaque model, too.
-	window   int  // rows that window layers look back, besides the token itself; 0: there are none, or, beside recurrent layers, none that could go back alone
+	// These are known of an Opaque model, too. window is how many rows window layers look back, besides the token itself. It is 0
+	// without such layers, and beside recurrent layers, because those cannot go back.
+	window   int
 	recurs   bool // some layers keep a state that never forgets, in place of rows
 	manyDims bool // a position is more than one number: tokens are not counted by it
 

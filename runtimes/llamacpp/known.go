@@ -22,7 +22,7 @@ func (k *known) line(sequence int) *lineage {
 	}
 	n := k.cells.tokens(sequence)
 	if n == 0 && len(l.prompt.Tokens) > 0 && k.form.window > 0 {
-		// Where no row of a window is left, llama.cpp says that the sequence is empty, and takes tokens at any position; its other layers may have rows.
+		// If no row of a window is left, llama.cpp calls the sequence empty, and takes tokens at any position. Its other layers may have rows.
 		k.cells.clear(sequence)
 	}
 	if n > 0 && n < len(l.prompt.Tokens) && k.form.recurs {
@@ -51,8 +51,8 @@ func (k *known) forget(sequence int) { delete(k.lines, sequence) }
 // forgetAll drops all that is known.
 func (k *known) forgetAll() { clear(k.lines) }
 
-// back forgets what was known of the positions from n on, from where the sequence goes on. The error says that what is evaluated there is not
-// what the tokens are: l.wrong.
+// back forgets what was known of the positions from n on, where the sequence goes on. The error, l.wrong, says that the rows of what
+// is evaluated there are not those of the tokens.
 func (k *known) back(l *lineage, n int) error {
 	gone := k.windowGone(l, n)
 	l.cut(n)
@@ -68,8 +68,8 @@ func (k *known) back(l *lineage, n int) error {
 	return l.wrong
 }
 
-// windowGone says why tokens from position n on would see a part of their window only. llama.cpp keeps rows behind the window for as long as nobody needs the cells,
-// and Restore brings none of them.
+// windowGone says why tokens from position n on would see only a part of their window. llama.cpp keeps rows behind the window as long
+// as nobody needs the cells, and Restore brings none of them.
 func (k *known) windowGone(l *lineage, n int) *LineageError {
 	if k.form.window == 0 || n <= 0 {
 		return nil
@@ -97,9 +97,9 @@ func (k *known) windowGone(l *lineage, n int) *LineageError {
 	return nil
 }
 
-// whole refuses rows below n that were evaluated once more, behind positions that were removed, where a part of their window is gone by now. Their tokens are
-// what they were, and what they lack changes them little: nothing else tells. It is sure where the cache keeps what its window layers had; else rows that
-// went afterwards are taken for rows that were missing.
+// whole refuses rows below n that were evaluated once more behind removed positions, if a part of their window is gone by now. Their
+// tokens are what they were, and what they lack changes them little, so nothing else tells. It is sure if the cache keeps what its
+// window layers had. Else it takes rows that went afterwards for rows that were missing.
 func (k *known) whole(l *lineage, first int, now []sample.Sketch, n int) error {
 	at := l.rows.EvaluatedAgain(first, now, n)
 	if at == n {

@@ -160,7 +160,7 @@ func (r *restoring) whole(ctx context.Context, m *db.Match) (Restored, error) {
 // likeItself restores one row of the window more than is needed, as llama.cpp does: it hides the oldest row of the
 // window only from the next token on. Nobody attends to that row, but it shifts the others by a cell, and where the cells
 // lie decides in which order llama.cpp adds up. A prefix shorter by a token needs that row, so that prefix is
-// restored as well. No tokens mean that it is not stored.
+// restored as well. No tokens mean that the shorter prefix is not stored.
 func (r *restoring) likeItself(ctx context.Context, m *db.Match, n int) (Restored, error) {
 	before, err := r.model.Match(ctx, r.prompt, db.MatchOptions{Limit: n - 1})
 	if err != nil {

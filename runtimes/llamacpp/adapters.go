@@ -21,7 +21,7 @@ type Adapter struct {
 // adapters. What the sequences hold that the session did not see come is not stored any more, since it was evaluated with others.
 //
 // If the comparison fails, llama.cpp has the new adapters, and nothing is stored or restored until SetAdapters or Recheck succeeds.
-// The error names adapters that change no row: then call Recheck with those that are left, and leave them out of prompts.
+// If the adapters change no row, the error says so: then call Recheck with those that are left, and leave the others out of prompts.
 func (s *Session) SetAdapters(ctx context.Context, adapters ...Adapter) error {
 	if ctx == nil {
 		return errNoContext

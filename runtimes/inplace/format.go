@@ -149,14 +149,17 @@ func (e *NotARingError) Error() string {
 	return fmt.Sprintf("%s: no ring of a KV cache: expected %q at offset 0, found %q", e.File, ringMagic, e.Found)
 }
 
+// Key is what the rows of a turn depend on, whatever that is to whoever keeps them there: a hash of the tokens up to its end, say.
+type Key [32]byte
+
 // entry is a turn's place in the table.
 type entry struct {
 	mem []byte
 }
 
-func (r *Ring) entry(slot int) entry {
+func entryOf(mem []byte, slot int) entry {
 	at := turnsAt + turnBytes*slot
-	return entry{r.mem[at : at+turnBytes]}
+	return entry{mem[at : at+turnBytes]}
 }
 
 func (e entry) state() *atomic.Uint32      { return word(e.mem, 0) }
@@ -183,13 +186,13 @@ func (e entry) get() (generation uint32, first, rows int, key Key, sum uint64, s
 }
 
 // owner is who has a cell.
-func (r *Ring) owner(cell uint32) *atomic.Uint32 {
-	return word(r.mem, r.shape.cellsAt()+cellBytes*int64(cell))
+func (s Shape) owner(mem []byte, cell uint32) *atomic.Uint32 {
+	return word(mem, s.cellsAt()+cellBytes*int64(cell))
 }
 
 // position is that of the row in a cell of a turn.
-func (r *Ring) position(cell uint32) *atomic.Uint32 {
-	return word(r.mem, r.shape.cellsAt()+cellBytes*int64(cell)+4)
+func (s Shape) position(mem []byte, cell uint32) *atomic.Uint32 {
+	return word(mem, s.cellsAt()+cellBytes*int64(cell)+4)
 }
 
 // word is a number of 32 bits where it lies. Offsets of all of them are multiples of 4, and memory begins at a page or a multiple of 8.

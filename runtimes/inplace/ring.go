@@ -15,9 +15,6 @@ import (
 // LockFree is the number of cells up to which a ring has no lock. Above, calls that look through all cells or turns share one.
 const LockFree = 1024
 
-// Key is what the rows of a turn depend on, whatever that is to whoever keeps them there: a hash of the tokens up to its end, say.
-type Key [32]byte
-
 // Ring is rows of K and V in cells, and the turns that they form. A cell is claimed, written by whoever claimed it, and committed with
 // others as one turn, which is whole from then on and not written to any more. Room is made by evicting the oldest turn that nobody has
 // pinned. All methods are safe for concurrent use.
@@ -75,6 +72,10 @@ func (r *Ring) Free() int { return int(r.free.Load()) }
 func (r *Ring) head() *atomic.Uint32  { return word(r.mem, headAt) }
 func (r *Ring) tail() *atomic.Uint32  { return word(r.mem, tailAt) }
 func (r *Ring) count() *atomic.Uint32 { return word(r.mem, countAt) }
+
+func (r *Ring) entry(slot int) entry                { return entryOf(r.mem, slot) }
+func (r *Ring) owner(cell uint32) *atomic.Uint32    { return r.shape.owner(r.mem, cell) }
+func (r *Ring) position(cell uint32) *atomic.Uint32 { return r.shape.position(r.mem, cell) }
 
 // advance adds one to a number by compare-and-swap and returns what it was.
 func advance(n *atomic.Uint32) uint32 {

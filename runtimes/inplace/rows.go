@@ -252,18 +252,6 @@ func (r *Runtime) put(ctx context.Context, p kv.Prompt, seq int, in kv.Range) er
 	return err
 }
 
-// commit makes a turn of cells, whose keys are known. Where the ring has no room for one, the next process loads these rows from the store.
-func (r *Runtime) commit(first int, cells []uint32) {
-	if len(cells) == 0 || r.keys[cells[len(cells)-1]] == (Key{}) {
-		return
-	}
-	if t := r.ring.Commit(r.keys[cells[len(cells)-1]], first, cells); t != nil {
-		for _, c := range cells {
-			r.whole[c] = t
-		}
-	}
-}
-
 // show tells the store where rows lie: in the planes, cell after cell.
 func (r *Runtime) show(first int, cells []uint32) kv.Rows {
 	var rows kv.Rows

@@ -251,3 +251,15 @@ func (r *Runtime) give(seq, pos int, cell uint32) {
 	r.seqs[seq].Set(pos, int(cell))
 	r.shares[cell]++
 }
+
+// commit makes a turn of cells, whose keys are known. Where the ring has no room for one, the next process loads these rows from the store.
+func (r *Runtime) commit(first int, cells []uint32) {
+	if len(cells) == 0 || r.keys[cells[len(cells)-1]] == (Key{}) {
+		return
+	}
+	if t := r.ring.Commit(r.keys[cells[len(cells)-1]], first, cells); t != nil {
+		for _, c := range cells {
+			r.whole[c] = t
+		}
+	}
+}

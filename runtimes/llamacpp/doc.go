@@ -17,6 +17,10 @@
 // up to Restored.Tokens or empty; and that it calls llama.cpp only with pointers and integers ([Library]), so that the
 // context may come from any build. Package llama, below, loads models for programs that have no binding of their own.
 //
+// Its rooms, from the bottom up: cells (what the context holds), form (how states are made), known (what the session saw
+// come), deferred (work that llama.cpp puts off), identity (the canary), turns, restoring, saving and [Runtime]. A [Session]
+// joins them, and no room knows it.
+//
 // It must not know what is in a blob (package state), in a model's file (internal/modelfile) nor on the disk (package db). Its tests run on a
 // context in Go; those that run llama.cpp are in folder real.
 package llamacpp

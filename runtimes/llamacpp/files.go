@@ -8,7 +8,8 @@ import (
 	"github.com/dormousekv/dormouse/runtimes/internal/modelfile"
 )
 
-// files are those that the context's model was loaded from. A model that is mapped computes with what is in them now: who writes into them changes the weights in use.
+// files are those that the context's model was loaded from. A mapped model computes with what is in them now, so who writes into them
+// changes the weights in use.
 type files struct {
 	path, memo string
 	stamps     modelfile.Stamps
@@ -27,50 +28,41 @@ func filesOf(id Identity) *files {
 	return f
 }
 
-// unchanged refuses a context whose model's files are not what they were. A file that was moved away or replaced by another is no doubt where the system tells that this process
-// has the old one mapped; else all that changed is hashed once. What the sequences hold may have been computed while the files were others: it is stored only if nothing
-// but the time of change is another one.
-func (s *Session) unchanged(ctx context.Context) error {
-	f := s.files
+// unchanged refuses a context whose model's files are not what they were. A file may have been moved away or replaced if the system
+// tells that this process has the old one mapped. Else everything that changed is hashed once.
+//
+// What the sequences hold may have been computed while the files were others. If more than the time of change differs, doubt says
+// why it must not be stored.
+func (f *files) unchanged(ctx context.Context) (doubt string, _ error) {
 	if f == nil {
-		return nil
+		return "", nil
 	}
 	now, err := modelfile.StampsOf(f.path)
 	change := now.Since(f.stamps)
 	if err == nil && change == modelfile.Unchanged {
-		return f.bad
+		return "", f.bad
 	}
 	if f.loaded.Still(now) {
 		f.stamps, f.bad = now, nil
-		return nil
+		return "", nil
 	}
 	const way = "load the model again and attach, or put the file back"
 	if err != nil {
-		return fmt.Errorf("%w: %w: whether the model in memory is still what was loaded from there is not known: %s", ErrIdentity, err, way)
+		return "", fmt.Errorf("%w: %w: whether the model in memory is still what was loaded from there is not known: %s", ErrIdentity, err, way)
 	}
 	var hash kv.Hash
 	if f.weights != hash {
 		if hash, err = modelfile.WeightsHash(ctx, f.path, f.memo); err != nil {
-			return fmt.Errorf("llamacpp: weights: %w", err)
+			return "", fmt.Errorf("llamacpp: weights: %w", err)
 		}
 	}
 	if hash == f.weights && hash != (kv.Hash{}) && change == modelfile.Touched && f.bad == nil {
 		f.stamps = now
-		return nil
-	}
-	for i := range int(s.lib.Sequences(s.lctx)) {
-		off := &LineageError{i, 0, fmt.Sprintf("it may have been evaluated while %s was another file: empty the sequence", f.path)}
-		switch {
-		case s.tokens(i) == 0:
-		case s.runtime == nil:
-			s.line(i).off = off
-		case i < len(s.runtime.off):
-			s.runtime.off[i] = off
-		}
+		return "", nil
 	}
 	f.stamps, f.bad = now, nil
 	if hash != f.weights || hash == (kv.Hash{}) {
 		f.bad = fmt.Errorf("%w: %s was changed after the context was attached: the model in memory may compute with what is in it now: %s", ErrIdentity, f.path, way)
 	}
-	return f.bad
+	return fmt.Sprintf("it may have been evaluated while %s was another file: empty the sequence", f.path), f.bad
 }

@@ -3,6 +3,7 @@ package llamacpp
 import (
 	"fmt"
 	"reflect"
+	"strconv"
 )
 
 // FlagPartial asks for the part of a state that cannot be rolled back only: window layers, recurrent layers
@@ -112,4 +113,22 @@ func text(get func(buf *byte, size uintptr) int32) (string, bool) {
 		n = get(&buf[0], uintptr(len(buf)))
 	}
 	return string(buf[:max(0, min(int(n), len(buf)-1))]), true
+}
+
+// trained is how many positions the model was trained for; 0 if it does not say that.
+func (l *Library) trained(model uintptr, arch string) int {
+	text, _ := l.meta(model, arch+".context_length")
+	n, err := strconv.Atoi(text)
+	if err != nil {
+		return 0
+	}
+	return max(0, n)
+}
+
+// vocabulary is how many tokens the model knows; 0 if the library does not tell.
+func (l *Library) vocabulary(model uintptr) int {
+	if l.Vocabulary == nil || l.VocabularyTokens == nil {
+		return 0
+	}
+	return int(l.VocabularyTokens(l.Vocabulary(model)))
 }

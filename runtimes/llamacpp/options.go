@@ -10,56 +10,57 @@ import (
 )
 
 // DecodeFunc evaluates tokens at the positions first, first+1, … of a sequence in one llama_decode call, with the logits
-// of the last one. It is the caller's, because llama_batch is passed by value. Its error wraps kv.ErrFull where llama_decode returned 1: there is no room, and nothing has changed.
+// of the last one. It is the caller's, because llama_batch is passed by value. If llama_decode returned 1, its error wraps
+// kv.ErrFull: there is no room, and nothing has changed.
 type DecodeFunc func(tokens []kv.Token, first, sequence int) error
 
 // Options say what a context is and how its states are stored. Identity.Path or Identity.Weights must be set.
 type Options struct {
 	Identity
 
-	// Decode is needed by Prefill, and by Attach, which evaluates a few tokens at a high position: the format of states is learned from
-	// them, and that the context computes what is stored. Restore, Save and Capture evaluate one where llama.cpp may have put something off.
+	// Decode evaluates tokens. Prefill needs it. Attach evaluates a few at a high position, to learn the format of states and to see that
+	// the context computes what is stored. Restore, Save and Capture evaluate one where llama.cpp may have put something off.
 	Decode DecodeFunc
-	// Sequence is the one that Attach evaluates them in, if it is empty, and then it is so again afterwards; else Attach takes another that
-	// is empty. If none is, or there is no room beside the others, what this one holds, or the longest one, is taken out meanwhile and put back.
+	// Sequence is the one in which Attach evaluates them, if it is empty, and it is empty again afterwards. Else Attach takes another
+	// empty one. If there is none, or no room beside the others, Attach takes out what this one holds, or the longest one, and puts it back.
 	Sequence int
 	// Adapters are the LoRA adapters that are set on the context (llama_set_adapters_lora), as in kv.Prompt.Adapters. Prompts with
-	// others are refused until [Session.Recheck]. Leave out those that change no row: they are refused as not set.
+	// others are refused until [Session.Recheck]. Leave out adapters that change no row: they are refused as not set.
 	Adapters []kv.Adapter
-	// DiscardCanary drops all that is stored of this version of the model, with whatever adapters, if the context computes
-	// something else, instead of returning an [IdentityError]: for when the stored rows are the wrong ones. Set it once, not always.
+	// DiscardCanary has Attach drop all that is stored of this version of the model, with whatever adapters, where it would return an
+	// [IdentityError]. It is for stored rows that are the wrong ones. Set it once, not always.
 	DiscardCanary bool
 
 	// RowsOnly refuses a context that could only be kept as Opaque or Hybrid.
 	RowsOnly bool
 	// OpaqueOnly keeps whole blobs even where rows are understood.
 	OpaqueOnly bool
-	// Rotated says whether a quantized cache is Hadamard-rotated, for releases of which that is not known: those before 0.6.0
-	// that do not tell their version. Nil: find out.
+	// Rotated says whether a quantized cache is Hadamard-rotated. Releases before 0.6.0 that do not tell their version need it.
+	// Nil: find out.
 	Rotated *bool
 
 	// BlockTokens is the size of a block, as in kv.Descriptor. 0: chosen by the model's shape.
 	BlockTokens int
 	// CaptureTokens is after how many tokens Prefill looks at the window layers of a sliding-window model. llama.cpp
-	// hands out the rows in the window before the last token only, so a larger number than the window leaves positions
+	// hands out the rows in the window before the last token only. So a larger number than the window leaves positions
 	// at which nothing can be restored. 0: the window, or n_ubatch if that is less.
 	CaptureTokens int
-	// CaptureBytes bounds what all sequences of the session hold until Save: window rows, which are saved beyond that, or dropped of another
-	// sequence if that holds more, and the states on the way of prompts, of which the first ones go, and one that is larger is not kept. 0: 256 MiB.
+	// CaptureBytes bounds what all sequences of the session hold until Save: window rows, and states on the way of prompts. Beyond it,
+	// window rows are saved, or dropped of another sequence if that holds more. Of the states the first ones go, and one that is larger
+	// than the bound is not kept. 0: 256 MiB.
 	CaptureBytes int64
-	// Align restores only prefixes of a multiple of so many tokens: with the size of Prefill's batches, what follows is
-	// evaluated in the very batches in which it would have been, and from lossless rows the logits are the same to the
-	// last bit. Of a sliding-window model they are that only as long as its ring of cells has not wrapped, or with
-	// swa_full: llama.cpp adds up in the order of cells. 0: any.
+	// Align restores only prefixes of a multiple of so many tokens. With the size of Prefill's batches, the rest is evaluated in the
+	// same batches as without a restore, and from lossless rows the logits are the same to the last bit. Of a sliding-window model that
+	// holds only until its ring of cells has wrapped, or with swa_full: llama.cpp adds up in the order of cells. 0: any.
 	Align int
 
-	// TokenSpans has Prefill evaluate a span of one position as the token that stands there: the spans are the caller's marks (whose prompt it
-	// is), not images. Prefill lets each token see all that lies before it: a span that says that it saw something else is not for Prefill.
+	// TokenSpans has Prefill evaluate a span of one position as the token that stands there: such spans are the caller's marks, not
+	// images. Prefill lets each token see all that lies before it, so a span that says otherwise is not for Prefill.
 	TokenSpans bool
 
 	// Put is how rows are stored. Of an Opaque or Hybrid model, KeepStates 0 means 4, and -1 all.
 	Put db.PutOptions
-	// Logger is told which mode was chosen and why. Nil: slog.Default().
+	// Logger gets the mode that was chosen, and why. Nil: slog.Default().
 	Logger *slog.Logger
 }
 

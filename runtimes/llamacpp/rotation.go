@@ -7,31 +7,32 @@ import (
 	"strings"
 
 	"github.com/dormousekv/dormouse/kv"
+	"github.com/dormousekv/dormouse/runtimes/llamacpp/internal/layout"
 	"github.com/dormousekv/dormouse/runtimes/llamacpp/state"
 )
 
-// rotation reports whether K or V of the context are Hadamard-rotated. From 0.6.0 on llama.cpp says so in its blobs, and what
-// it says is taken; of releases before, the rule is known that they follow.
+// rotation reports whether K or V of the context are Hadamard-rotated. From 0.6.0 on llama.cpp says so in its states, and what
+// it says is taken. Of releases before, the rule is known that they follow. option is Options.Rotated.
 //
-// kv.Descriptor tells rotated rows from others, not how they are rotated: rows that are said to be rotated in another way
+// kv.Descriptor tells rotated rows from others, not how they are rotated. So rows that are said to be rotated in another way
 // than by the rule get a StateFormat of their own.
-func (s *Session) rotation(model uintptr, d *kv.Descriptor) (bool, error) {
-	if !s.lay.format.HasRotation {
-		if s.o.Rotated != nil {
-			return *s.o.Rotated, nil
+func (l *Library) rotation(model uintptr, f state.Format, option *bool, d *kv.Descriptor) (bool, error) {
+	if !f.HasRotation {
+		if option != nil {
+			return *option, nil
 		}
-		return s.rotationByRule(model, d.Architecture)
+		return l.rotationByRule(model, f, d.Architecture)
 	}
 	rotated, strange := false, false
 	var said []string
-	for i, section := range s.lay.format.Sections {
+	for i, section := range f.Sections {
 		r := section.Rotation
 		rotated = rotated || r != state.Rotation{}
-		strange = strange || r != s.lib.rotationRule(model, d.Architecture, section, i == windowSection)
+		strange = strange || r != l.rotationRule(model, d.Architecture, section, i == layout.Window)
 		said = append(said, fmt.Sprintf("K %d V %d", r.K, r.V))
 	}
-	if s.o.Rotated != nil && *s.o.Rotated != rotated {
-		return false, fmt.Errorf("%w: Options.Rotated is %v, but llama.cpp says that it rotates the cache by matrices of %s", ErrRefused, *s.o.Rotated, strings.Join(said, ", "))
+	if option != nil && *option != rotated {
+		return false, fmt.Errorf("%w: Options.Rotated is %v, but llama.cpp says that it rotates the cache by matrices of %s", ErrRefused, *option, strings.Join(said, ", "))
 	}
 	if rotated && strange {
 		d.StateFormat = strings.TrimSpace(d.StateFormat + " rotated by " + strings.Join(said, ", "))
@@ -40,15 +41,15 @@ func (s *Session) rotation(model uintptr, d *kv.Descriptor) (bool, error) {
 }
 
 // rotationByRule is what a release does that says nothing.
-func (s *Session) rotationByRule(model uintptr, arch string) (bool, error) {
+func (l *Library) rotationByRule(model uintptr, f state.Format, arch string) (bool, error) {
 	rotated := false
-	for _, section := range s.lay.format.Sections {
-		rotated = rotated || s.lib.rotationRule(model, arch, section, false) != state.Rotation{}
+	for _, section := range f.Sections {
+		rotated = rotated || l.rotationRule(model, arch, section, false) != state.Rotation{}
 	}
 	if !rotated || rotationDisabled() {
 		return false, nil
 	}
-	if s.lib.Version == nil {
+	if l.Version == nil {
 		return false, fmt.Errorf("%w: this release of llama.cpp may or may not rotate a quantized cache, and does not say: set Options.Rotated", ErrRefused)
 	}
 	return true, nil

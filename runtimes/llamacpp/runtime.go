@@ -6,6 +6,7 @@ import (
 	"math"
 	"slices"
 
+	"github.com/dormousekv/dormouse/db"
 	"github.com/dormousekv/dormouse/kv"
 	"github.com/dormousekv/dormouse/runtimes/llamacpp/internal/held"
 )
@@ -20,61 +21,29 @@ type RuntimeOptions struct {
 	Logits func(i int) []float32
 }
 
-// Runtime holds several sequences that share their cells: what package chat wants of a runtime. It is used by one goroutine at a time.
+// Runtime holds several sequences that share their cells, as package chat wants it. It is used by one goroutine at a time.
 //
-// All sequences of the context are the Runtime's, from [Session.Runtime] on: those below Limits().Sequences are numbered by its caller, and
-// the others are its own. The last one is empty between two calls; rows go through it on their way to the store and back. Of a model with
-// windows there is another one beside each of the caller's, with the same cells: llama.cpp takes a cell from the window layers
-// as soon as only one sequence has it and its position is out of the window, with swa_full, too.
+// From [Session.Runtime] on, all sequences of the context are the Runtime's. Its caller numbers those below Limits().Sequences, and the
+// others are its own. The last one is empty between two calls; rows go through it on their way to the store and back. A model with
+// windows has another one beside each of the caller's, with the same cells. Without it llama.cpp takes a cell from the window layers
+// as soon as only one sequence has the cell and its position is out of the window, with swa_full, too.
 //
 // It knows the token of each row, and refuses to store rows as those of other tokens (ErrLineage). Positions are never shifted.
 type Runtime struct {
-	s       *Session
-	o       RuntimeOptions
-	limits  kv.Limits
-	scratch int             // the sequence that rows go through
-	held    []held.Sequence // by sequence of the caller
-	off     []*LineageError // by sequence of the caller: why its rows may be those of another model; nil: they are not
-	steps   []kv.Step       // of the last Decode
-	kept    [][]float32     // logits of those of its steps that were not in its last batch
-}
+	o        RuntimeOptions
+	attached attachment
+	files    *files // that the context's model was loaded from; nil: not known
+	cells    *cells // its scratch is the sequence that rows go through
+	form     *form
+	identity *identity
+	model    *db.Model
+	put      db.PutOptions // Options.Put
 
-// Runtime makes the context one that holds conversations. It works only where no sequence has tokens (ErrNotEmpty), and takes them all: Restore,
-// Save, Prefill, Capture, Reset and Truncate of the session return ErrSequence from then on.
-//
-// Where something is missing for that, Limits().Missing says what, and all else returns kv.ErrUnsupported: rows that can be cut
-// (Mode is Rows), one cache for all sequences (kv_unified), window layers that keep all cells (swa_full), two sequences, or three of a
-// model with windows.
-//
-// Whether llama.cpp does what is needed is tried, with rows of zeros: of a model with windows as many as the context has cells.
-func (s *Session) Runtime(o RuntimeOptions) (*Runtime, error) {
-	if o.Decode == nil || o.Logits == nil {
-		return nil, fmt.Errorf("%w: RuntimeOptions.Decode and Logits", ErrNeedDecode)
-	}
-	if s.runtime != nil {
-		return nil, fmt.Errorf("%w: the context has a Runtime already", ErrSequence)
-	}
-	if err := s.over(); err != nil {
-		return nil, err
-	}
-	all := int(s.lib.Sequences(s.lctx))
-	for i := range all {
-		if n := s.tokens(i); n > 0 {
-			return nil, fmt.Errorf("%w: sequence %d has %d tokens", ErrNotEmpty, i, n)
-		}
-	}
-	r := &Runtime{s: s, o: o, scratch: all - 1}
-	var err error
-	if r.limits, err = s.limits(all); err != nil {
-		return nil, err
-	}
-	r.held, r.off = make([]held.Sequence, r.limits.Sequences), make([]*LineageError, r.limits.Sequences)
-	s.runtime = r
-	clear(s.lines)
-	for seq := range s.turns {
-		s.ended(seq)
-	}
-	return r, nil
+	limits kv.Limits
+	held   []held.Sequence // by sequence of the caller
+	off    []*LineageError // by sequence of the caller: why its rows may be those of another model; nil: they are not
+	steps  []kv.Step       // of the last Decode
+	kept   [][]float32     // logits of those of its steps that were not in its last batch
 }
 
 // Limits is what there is room for. Sequences are those that the caller may number: n_seq_max but one, and of a model with windows half of that.
@@ -82,11 +51,11 @@ func (r *Runtime) Limits() kv.Limits { return r.limits }
 
 // able refuses what cannot be done here, and sequences that are not the caller's.
 func (r *Runtime) able(sequences ...int) error {
-	if err := r.s.over(); err != nil {
+	if err := r.attached.over(); err != nil {
 		return err
 	}
 	if r.limits.Missing != "" {
-		return fmt.Errorf("%w: a conversation in this context of %s: %s", kv.ErrUnsupported, r.s.model.Descriptor().Name, r.limits.Missing)
+		return fmt.Errorf("%w: a conversation in this context of %s: %s", kv.ErrUnsupported, r.model.Descriptor().Name, r.limits.Missing)
 	}
 	for _, seq := range sequences {
 		if seq < 0 || seq >= len(r.held) {
@@ -96,11 +65,32 @@ func (r *Runtime) able(sequences ...int) error {
 	return nil
 }
 
+// unchanged refuses a context whose model's files are not what they were.
+func (r *Runtime) unchanged(ctx context.Context) error {
+	doubt, err := r.files.unchanged(ctx)
+	for i := range r.off {
+		if doubt != "" && r.cells.tokens(i) > 0 {
+			r.off[i] = &LineageError{i, 0, doubt}
+		}
+	}
+	return err
+}
+
+// hasNone refuses a Runtime that has rows.
+func (r *Runtime) hasNone() error {
+	for i := range r.held {
+		if r.held[i].End() > 0 {
+			return fmt.Errorf("%w: sequence %d of the Runtime has rows that were computed with other adapters: remove them first", ErrNotEmpty, i)
+		}
+	}
+	return nil
+}
+
 // each calls f with the sequences of llama.cpp that stand for one of the caller's.
-func (r *Runtime) each(seq int, f func(seq int32)) {
-	f(int32(seq))
+func (r *Runtime) each(seq int, f func(seq int)) {
+	f(seq)
 	if r.limits.Window > 0 {
-		f(int32(len(r.held) + seq))
+		f(len(r.held) + seq)
 	}
 }
 
@@ -120,7 +110,7 @@ func (r *Runtime) Decode(ctx context.Context, steps []kv.Step) error {
 	r.steps, r.kept = append(r.steps[:0], steps...), nil
 	most := r.limits.Batch
 	if r.limits.Window > 0 { // until a call returns, the cells of what it has evaluated have one sequence only
-		most = min(most, max(r.limits.Window, int(r.s.lib.MicroBatch(r.s.lctx))))
+		most = min(most, max(r.limits.Window, int(r.cells.lib.MicroBatch(r.cells.lctx))))
 	}
 	for from := 0; from < len(steps); {
 		part := r.steps[from:min(len(steps), from+most)]
@@ -159,7 +149,7 @@ func (r *Runtime) follow(steps []kv.Step) (first map[int]int, err error) {
 		if !known {
 			first[step.Seq] = step.Pos
 			want = r.held[step.Seq].End()
-			if have := r.s.tokens(step.Seq); have != want {
+			if have := r.cells.tokens(step.Seq); have != want {
 				return nil, fmt.Errorf("%w: sequence %d of llama.cpp ends at %d, not at %d: it was changed beside the Runtime", ErrState, step.Seq, have, want)
 			}
 			if want == 0 { // an empty one begins anywhere
@@ -231,9 +221,9 @@ func (r *Runtime) Copy(from, to int, rg kv.Range) error {
 
 // share has llama.cpp give rows of one of its sequences to one of the caller's, and to the one beside that.
 func (r *Runtime) share(from, to int, rg kv.Range) {
-	r.each(to, func(to int32) {
-		if to != int32(from) {
-			r.s.lib.SequenceCopy(r.s.memory, int32(from), to, int32(rg.Start), int32(rg.End))
+	r.each(to, func(to int) {
+		if to != from {
+			r.cells.share(from, to, rg.Start, rg.End)
 		}
 	})
 }
@@ -254,8 +244,8 @@ func (r *Runtime) Remove(seq int, rg kv.Range) error {
 
 func (r *Runtime) remove(seq int, rg kv.Range) bool {
 	ok := true
-	r.each(seq, func(seq int32) {
-		ok = r.s.lib.SequenceRemove(r.s.memory, seq, int32(rg.Start), int32(rg.End)) && ok
+	r.each(seq, func(seq int) {
+		ok = r.cells.remove(seq, rg.Start, rg.End) && ok
 	})
 	if r.held[seq].Remove(rg); r.held[seq].End() == 0 {
 		r.off[seq] = nil

@@ -1,6 +1,7 @@
 package llamacpp
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"errors"
@@ -9,12 +10,13 @@ import (
 
 	"github.com/dormousekv/dormouse/db"
 	"github.com/dormousekv/dormouse/kv"
+	"github.com/dormousekv/dormouse/runtimes/llamacpp/internal/layout"
 	"github.com/dormousekv/dormouse/runtimes/llamacpp/internal/piecesize"
 )
 
-// Load puts stored rows of the prompt into a sequence, which has none in the ranges yet (else ErrNotEmpty) and keeps what it has elsewhere. It
-// returns how many leading tokens of the prompt are stored, n: of each range what lies before n was loaded. A range that begins at or behind n
-// is no error. Nothing was loaded if there is an error; kv.ErrFull says that there is no room.
+// Load puts stored rows of the prompt into a sequence. It returns how many leading tokens of the prompt are stored, n: of each range,
+// what lies before n was loaded. A range that begins at or behind n is no error. The sequence keeps its rows elsewhere, and must have none
+// in the ranges (else ErrNotEmpty). If there is an error, nothing was loaded; kv.ErrFull says that there is no room.
 //
 // Rows of window layers are loaded for all positions, so that the sequence may be cut anywhere. Where they are missing, n is less.
 func (r *Runtime) Load(ctx context.Context, p kv.Prompt, seq int, ranges []kv.Range) (n int, err error) {
@@ -25,10 +27,10 @@ func (r *Runtime) Load(ctx context.Context, p kv.Prompt, seq int, ranges []kv.Ra
 		return 0, err
 	}
 	p = ordered(p)
-	if err := r.s.unchanged(ctx); err != nil {
+	if err := r.unchanged(ctx); err != nil {
 		return 0, err
 	}
-	if err := r.s.identified(p); err != nil {
+	if err := r.identity.checked(p); err != nil {
 		return 0, err
 	}
 	ranges = disjoint(ranges)
@@ -37,12 +39,12 @@ func (r *Runtime) Load(ctx context.Context, p kv.Prompt, seq int, ranges []kv.Ra
 			return 0, fmt.Errorf("%w: sequence %d has rows in [%d, %d)", ErrNotEmpty, seq, rg.Start, rg.End)
 		}
 	}
-	m, err := r.s.model.Match(ctx, p, db.MatchOptions{})
+	m, err := r.model.Match(ctx, p, db.MatchOptions{})
 	if err != nil {
 		return 0, err
 	}
 	defer m.Close()
-	defer r.s.giveBack()
+	defer r.cells.giveBack()
 	n = m.Tokens()
 	loaded := 0
 	defer func() { // what damage has cut off, or all
@@ -57,7 +59,7 @@ func (r *Runtime) Load(ctx context.Context, p kv.Prompt, seq int, ranges []kv.Ra
 	}()
 	for _, rg := range ranges {
 		for from := rg.Start; from < min(rg.End, n); {
-			to := min(rg.End, n, from+r.s.rowsAtOnce(piecesize.Bytes))
+			to := min(rg.End, n, from+r.form.lay.RowsAtOnce(piecesize.Bytes, r.model.Descriptor()))
 			loaded = to
 			got, err := r.load(ctx, m, p, seq, from, to)
 			switch {
@@ -87,14 +89,14 @@ func disjoint(ranges []kv.Range) []kv.Range {
 
 // load gives a sequence the stored rows of [from, to), and returns to. Less says how many leading tokens of the prompt are stored in truth.
 func (r *Runtime) load(ctx context.Context, m *db.Match, p kv.Prompt, seq, from, to int) (int, error) {
-	s := r.s
-	if s.lay.window > 0 { // a match gives the window before its end, and has no fewer tokens than these
+	lay := r.form.lay
+	if lay.Window > 0 { // a match gives the window before its end, and has no fewer tokens than these
 		end := min(max(to, kv.OpeningTokens), m.Tokens())
-		if from < end-s.lay.window {
+		if from < end-lay.Window {
 			return from, nil
 		}
 		var err error
-		if m, err = s.model.Match(ctx, p, db.MatchOptions{Limit: end}); err != nil {
+		if m, err = r.model.Match(ctx, p, db.MatchOptions{Limit: end}); err != nil {
 			return 0, err
 		}
 		defer m.Close()
@@ -102,31 +104,31 @@ func (r *Runtime) load(ctx context.Context, m *db.Match, p kv.Prompt, seq, from,
 			return n, nil
 		}
 	}
-	_, rows, blob := s.build(from, to, to, to-from, r.scratch)
+	scratch := r.cells.scratch
+	part := layout.Alone(from, to, scratch)
+	_, rows, blob := lay.Build(r.cells.roomFor(lay.PartBytes(part)), part)
 	got, err := m.RestoreRange(ctx, rows)
 	if err != nil || got.Tokens < to {
 		return got.Tokens, err
 	}
-	err = s.set(r.scratch, blob)
+	err = r.cells.set(scratch, blob)
 	if errors.Is(err, errNotTaken) {
 		return 0, fmt.Errorf("%w: rows [%d, %d) of sequence %d: %w", kv.ErrFull, from, to, seq, err)
 	}
 	if err != nil {
 		return 0, err
 	}
-	r.share(r.scratch, seq, kv.Range{Start: from, End: to})
-	if !s.clear(r.scratch) {
-		return 0, fmt.Errorf("%w: llama.cpp does not remove sequence %d", ErrState, r.scratch)
-	}
-	return to, nil
+	r.share(scratch, seq, kv.Range{Start: from, End: to})
+	return to, r.cells.empty(scratch)
 }
 
 // storedBytes bounds the rows of one put, which are in memory until it ends.
 const storedBytes = 32 << 20
 
 // Store puts the rows that a sequence has in the range into the store, as rows of the prompt. All rows of the range must be there (else
-// ErrPositions), and be of the prompt's tokens, as all that the sequence has before (else ErrLineage). Of the tokens before the range those must be
-// stored that the sequence does not have (else a *db.NotStoredError). What follows the range is not looked at, but for a span in which it ends.
+// ErrPositions). They must be of the prompt's tokens, as all that the sequence has before (else ErrLineage). Tokens before the range
+// that the sequence does not have must be stored (else a *db.NotStoredError). Store does not look at what follows the range, but for a
+// span in which it ends.
 //
 // What a row saw is the caller's word: where it was not all that lies before, the prompt says so by spans.
 func (r *Runtime) Store(ctx context.Context, p kv.Prompt, seq int, rg kv.Range) error {
@@ -140,10 +142,10 @@ func (r *Runtime) Store(ctx context.Context, p kv.Prompt, seq int, rg kv.Range) 
 	if err := p.Validate(); err != nil {
 		return err
 	}
-	if err := r.s.unchanged(ctx); err != nil {
+	if err := r.unchanged(ctx); err != nil {
 		return err
 	}
-	if err := r.s.identified(p); err != nil {
+	if err := r.identity.checked(p); err != nil {
 		return err
 	}
 	switch {
@@ -160,10 +162,10 @@ func (r *Runtime) Store(ctx context.Context, p kv.Prompt, seq int, rg kv.Range) 
 	if at := r.held[seq].Parts(p.Tokens); at >= 0 {
 		return &LineageError{seq, at, "its row there is of another token than the prompt's"}
 	}
-	defer r.s.giveBack()
+	defer r.cells.giveBack()
 	for from := rg.Start; from < rg.End; {
 		to := r.putEnd(p, from)
-		err := r.put(ctx, p.Prefix(to), seq, from, to)
+		err := r.store(ctx, p.Prefix(to), seq, from, to)
 		var missing *db.NotStoredError
 		if errors.As(err, &missing) && missing.Stored < from && r.held[seq].All(kv.Range{Start: missing.Stored, End: from}) {
 			from = missing.Stored
@@ -179,7 +181,7 @@ func (r *Runtime) Store(ctx context.Context, p kv.Prompt, seq int, rg kv.Range) 
 
 // putEnd is where a put of rows from a position on ends: at the end of the prompt, or of a block if there are too many rows.
 func (r *Runtime) putEnd(p kv.Prompt, from int) int {
-	d := r.s.model.Descriptor()
+	d := r.model.Descriptor()
 	end := from + max(1, storedBytes/d.TokenBytes())
 	if end >= len(p.Tokens) {
 		return len(p.Tokens)
@@ -194,13 +196,12 @@ func (r *Runtime) putEnd(p kv.Prompt, from int) int {
 	return next
 }
 
-// put stores the rows of [from, to), where the prompt ends.
-func (r *Runtime) put(ctx context.Context, p kv.Prompt, seq, from, to int) error {
-	s := r.s
-	step := s.rowsAtOnce(storedBytes)
+// store stores the rows of [from, to), where the prompt ends.
+func (r *Runtime) store(ctx context.Context, p kv.Prompt, seq, from, to int) error {
+	step := r.form.lay.RowsAtOnce(storedBytes, r.model.Descriptor())
 	var rows kv.Rows
 	for at := from; at < to; at += step {
-		part, err := s.export(seq, r.scratch, at, min(to, at+step), to-from > step)
+		part, err := r.export(seq, at, min(to, at+step), to-from > step)
 		if err != nil {
 			return err
 		}
@@ -212,6 +213,29 @@ func (r *Runtime) put(ctx context.Context, p kv.Prompt, seq, from, to int) error
 			rows[t].Pieces = append(rows[t].Pieces, part[t].Pieces...)
 		}
 	}
-	_, err := s.model.Put(ctx, p, rows, s.o.Put)
+	_, err := r.model.Put(ctx, p, rows, r.put)
 	return err
+}
+
+// export returns the rows of the positions [start, end) of a sequence, all of which it has. They are valid until
+// the next call; with alone, for good.
+func (r *Runtime) export(sequence, start, end int, alone bool) (kv.Rows, error) {
+	blob, err := r.cells.getRange(sequence, r.cells.scratch, start, end)
+	if err != nil {
+		return nil, err
+	}
+	if alone {
+		blob = bytes.Clone(blob)
+	}
+	st, err := r.form.parse(blob)
+	if err != nil {
+		return nil, err
+	}
+	for i := range st.Sections {
+		first, last, whole := st.Sections[i].Range()
+		if len(r.form.lay.Format.Sections[i].Layers) > 0 && (!whole || first != start || last != end) {
+			return nil, fmt.Errorf("%w: of the positions [%d, %d), sequence %d has %d in [%d, %d) of section %d", ErrPositions, start, end, sequence, st.Sections[i].Count(), first, last, i)
+		}
+	}
+	return r.form.lay.Rows(st), nil
 }

@@ -2,8 +2,16 @@ package state
 
 import (
 	"encoding/binary"
+	"errors"
 	"fmt"
 )
+
+// ErrBlob is returned when a blob does not have the expected layout; the message names offset, field, what was found and
+// what was expected.
+var ErrBlob = errors.New("llama.cpp state blob")
+
+// trailerMagic begins the checkpoints behind a state.
+const trailerMagic = 0x504b4353 // "SCKP", read as a number
 
 // reader walks a blob; after the first error it reads zeros.
 type reader struct {

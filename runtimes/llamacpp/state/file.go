@@ -12,7 +12,6 @@ var ErrMedia = errors.New("llama.cpp slot file has media in its prompt")
 // Words of a slot file.
 const (
 	fileMagic       = 0x67677371 // "ggsq", read as a number
-	trailerMagic    = 0x504b4353 // "SCKP", read as a number
 	trailerVersion  = 1
 	packedMark      = -1 // no token is negative
 	packedVersion   = 1

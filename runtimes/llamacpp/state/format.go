@@ -1,14 +1,9 @@
 package state
 
 import (
-	"errors"
 	"fmt"
 	"slices"
 )
-
-// ErrBlob is returned when a blob does not have the expected layout; the message names offset, field, what was found and
-// what was expected.
-var ErrBlob = errors.New("llama.cpp state blob")
 
 // magic is the first field of what llama_state_seq_get_data writes.
 const magic = 0xaf143cd8
@@ -96,6 +91,9 @@ type Section struct {
 	k, v   [][]byte // a layer's cells, each: k is row-major, v as format.Transposed says
 	order  []run    // set by the first call of Rows
 }
+
+// run is neighboring cells that hold consecutive positions.
+type run struct{ cell, count int }
 
 // State is a blob, taken apart. Its memory is the blob's.
 type State struct {

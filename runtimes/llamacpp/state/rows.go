@@ -127,9 +127,6 @@ func (s *State) copyRows(from *State) {
 	}
 }
 
-// run is neighboring cells that hold consecutive positions.
-type run struct{ cell, count int }
-
 // runs returns the runs in position order, up to the first missing position.
 func (s *Section) runs() []run {
 	order := make([]int, len(s.Pos))

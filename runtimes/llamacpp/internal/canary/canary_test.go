@@ -1,4 +1,4 @@
-package llamacpp
+package canary
 
 import (
 	"bytes"
@@ -19,19 +19,19 @@ func TestCanaryNote(t *testing.T) {
 		values[i] = float32(math.Sin(float64(i)))
 	}
 	for _, planes := range []int{1, 36, 60, 252, 5000} {
-		c := canary{tokens: []int32{100, 101}, position: 1000, noise: portrait.Noise{Most: 0.25, Mean: 0.125}, settings: []string{"n_ctx 512", "long " + strings.Repeat("x", 4096)}}
-		c.portrait = portrait.From(slices.Repeat([]portrait.Rows{{Values: values}}, planes))
-		b := c.encode()
+		c := Canary{Tokens: []int32{100, 101}, Position: 1000, Noise: portrait.Noise{Most: 0.25, Mean: 0.125}, Settings: []string{"n_ctx 512", "long " + strings.Repeat("x", 4096)}}
+		c.Portrait = portrait.From(slices.Repeat([]portrait.Rows{{Values: values}}, planes))
+		b := c.Encode()
 		if len(b) > db.MaxNoteBytes {
 			t.Fatalf("%d planes take %d bytes", planes, len(b))
 		}
-		got, ok := decodeCanary(b)
-		if d := c.against(got); !ok || d.Times != 0 || !slices.Equal(got.tokens, c.tokens) || got.position != c.position || got.noise != c.noise || got.settings[0] != "n_ctx 512" {
+		got, ok := Decode(b)
+		if d := c.Against(got); !ok || d.Times != 0 || !slices.Equal(got.Tokens, c.Tokens) || got.Position != c.Position || got.Noise != c.Noise || got.Settings[0] != "n_ctx 512" {
 			t.Errorf("%d planes came back as %+v, %v", planes, d, ok)
 		}
 		for n := range b {
 			if n < 200 || n == len(b)-1 {
-				if _, ok := decodeCanary(b[:n]); ok {
+				if _, ok := Decode(b[:n]); ok {
 					t.Errorf("%d of %d bytes are a canary", n, len(b))
 				}
 			}
@@ -52,7 +52,7 @@ func TestCanaryWithoutRounding(t *testing.T) {
 		}
 		return out
 	}
-	made := func(off float64, n portrait.Noise, settings ...string) canary {
+	made := func(off float64, n portrait.Noise, settings ...string) Canary {
 		var all []portrait.Rows
 		for i, kind := range []portrait.Kind{portrait.Keys, portrait.Values, portrait.Keys, portrait.Values, portrait.Memory} {
 			x := rows(0)
@@ -61,13 +61,13 @@ func TestCanaryWithoutRounding(t *testing.T) {
 			}
 			all = append(all, portrait.Rows{Kind: kind, Values: x})
 		}
-		return canary{noise: n, settings: settings, portrait: portrait.From(all)}
+		return Canary{Noise: n, Settings: settings, Portrait: portrait.From(all)}
 	}
 	const batch, other = "n_batch 32", "n_batch 1"
 	for _, x := range []struct {
 		what    string
 		noise   portrait.Noise
-		now     canary
+		now     Canary
 		refused bool
 	}{
 		{"the same", portrait.Noise{}, made(0, portrait.Noise{}, batch), false},
@@ -77,7 +77,7 @@ func TestCanaryWithoutRounding(t *testing.T) {
 		{"half else, with another setting", portrait.Noise{}, made(0.5, portrait.Noise{}, other), true},
 		{"a quarter else, where rounding does a seventh", portrait.Noise{Most: 0.14, Mean: 0.14}, made(0.25, portrait.Noise{}, batch), false},
 	} {
-		if d := made(0, x.noise, batch).against(x.now); d.Times > 1 != x.refused {
+		if d := made(0, x.noise, batch).Against(x.now); d.Times > 1 != x.refused {
 			t.Errorf("%s: differs by %.2g of its length, %.2g times what is allowed in %s", x.what, d.Worst, d.Times, d.Plane)
 		}
 	}

@@ -8,6 +8,7 @@ import (
 	"slices"
 
 	"github.com/dormousekv/dormouse/kv"
+	"github.com/dormousekv/dormouse/runtimes/llamaserver/internal/api"
 	"github.com/dormousekv/dormouse/runtimes/llamaserver/internal/request"
 )
 
@@ -88,7 +89,7 @@ func (s *served) adapt(ctx context.Context, sl *slot, prompt kv.Prompt, req *req
 	if req.Has("lora") && req.Endpoint.Pins() {
 		lora = req.Fields["lora"]
 	}
-	if err := s.api.adapt(ctx, sl.id, prompt.Tokens[0], lora); err != nil {
+	if err := s.api.Adapt(ctx, sl.id, prompt.Tokens[0], lora); err != nil {
 		return fmt.Errorf("having a slot take the adapters of a request: %w", err)
 	}
 	s.mu.Lock()
@@ -112,7 +113,7 @@ func (s *served) withoutOthersRows(ctx context.Context, sl *slot) bool {
 	if s.taken(ctx, sl) {
 		return false
 	}
-	if err := s.api.erase(ctx, sl.id); err != nil && !unsupported(err) {
+	if err := s.api.Erase(ctx, sl.id); err != nil && !api.Unsupported(err) {
 		s.log.Warn("emptying a slot that may hold rows of other adapters, or shifted ones", "slot", sl.id, "err", err)
 		return false
 	}

@@ -8,6 +8,7 @@ import (
 
 	"github.com/dormousekv/dormouse/db"
 	"github.com/dormousekv/dormouse/kv"
+	"github.com/dormousekv/dormouse/runtimes/llamaserver/internal/api"
 	"github.com/dormousekv/dormouse/runtimes/llamaserver/internal/request"
 )
 
@@ -67,7 +68,7 @@ func (f *Front) ahead(w http.ResponseWriter, r *http.Request, s *served, m *db.M
 	rendered := make(chan error, 1)
 	f.work.Go(func() {
 		<-k.x.first // before, it would take time from the answer
-		ctx, cancel := context.WithTimeout(f.ctx, slotTime)
+		ctx, cancel := context.WithTimeout(f.ctx, api.SlotTime)
 		defer cancel()
 		prompt, err := s.prompt(ctx, r, req)
 		k.prompt = prompt
@@ -129,7 +130,7 @@ func (s *served) unchanged(ctx context.Context, sl *slot) bool {
 	if s.gone.Load() || s.own(ctx, sl) != nil {
 		return false
 	}
-	list, err := s.api.slots(ctx)
+	list, err := s.api.Slots(ctx)
 	if err != nil {
 		s.log.Debug("looking at the slots", "err", err)
 		return false
@@ -139,8 +140,8 @@ func (s *served) unchanged(ctx context.Context, sl *slot) bool {
 	slept := s.believe(list, sl)
 	same := false
 	for _, st := range list {
-		n, known := st.holds()
-		same = same || st.ID == sl.id && !st.Processing && st.Last != nil && known && n >= held && (!s.watch || st.task() == sl.task)
+		n, known := st.Holds()
+		same = same || st.ID == sl.id && !st.Processing && st.Last != nil && known && n >= held && (!s.watch || st.Task() == sl.task)
 	}
 	same = same && held >= fewTokens && len(sl.prompt.Tokens) == held && !slept && sl.last != nil
 	s.mu.Unlock()

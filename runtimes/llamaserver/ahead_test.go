@@ -149,7 +149,7 @@ func TestNothingGoesAheadInDoubt(t *testing.T) {
 	turn("the first turn", "miss", 0)
 	turn("the second turn", "slot", 1)
 	for id := range 2 { // past the front
-		if err := direct.erase(context.Background(), id); err != nil {
+		if err := direct.Erase(context.Background(), id); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/dormousekv/dormouse/kv"
+	"github.com/dormousekv/dormouse/runtimes/llamaserver/internal/api"
 	"github.com/dormousekv/dormouse/runtimes/llamaserver/internal/request"
 )
 
@@ -88,19 +89,19 @@ func (s *served) clearOf(ctx context.Context, only *slot, prompt kv.Prompt) (wor
 	if len(others) == 0 {
 		return working, nil
 	}
-	list, err := s.api.slots(ctx)
+	list, err := s.api.Slots(ctx)
 	if err != nil {
 		return false, err
 	}
 	for _, sl := range others {
-		if slices.ContainsFunc(list, func(st slotState) bool { return st.ID == sl.id && st.Processing }) {
+		if slices.ContainsFunc(list, func(st api.Slot) bool { return st.ID == sl.id && st.Processing }) {
 			working = true
 			continue
 		}
 		if s.unsavedAtEnd(sl) {
 			s.save(ctx, sl)
 		}
-		if err := s.api.erase(ctx, sl.id); err != nil {
+		if err := s.api.Erase(ctx, sl.id); err != nil {
 			return false, fmt.Errorf("emptying slot %d of what another API key has computed: %w", sl.id, err)
 		}
 		s.mu.Lock()

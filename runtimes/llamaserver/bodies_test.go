@@ -15,6 +15,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/dormousekv/dormouse/runtimes/llamaserver/internal/api"
 	"github.com/dormousekv/dormouse/runtimes/llamaserver/internal/request"
 )
 
@@ -74,7 +75,7 @@ func TestTooLongIsBounded(t *testing.T) {
 	for name, text := range map[string]string{
 		"words": strings.Repeat("The little dog ran to the park. ", 300_000), "letters of two bytes": strings.Repeat("é", 4<<20), "blanks": strings.Repeat(" ", 4<<20),
 	} {
-		b := &bounded{api: &api{base: must(t, between.URL), client: http.DefaultClient}, room: room}
+		b := &api.Bounded{Client: &api.Client{Base: must(t, between.URL), Client: http.DefaultClient}, Room: room}
 		sent.Store(0)
 		if out, err := b.Tokenize(t.Context(), text, true); !errors.Is(err, request.PassLong) {
 			t.Errorf("%s: %d tokens, %v", name, len(out), err)

@@ -5,13 +5,14 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/dormousekv/dormouse/runtimes/llamaserver/internal/api"
 	"github.com/dormousekv/dormouse/runtimes/llamaserver/internal/request"
 )
 
 // believed compares what the front believes of idle slots, and of the leased one, with what the server says: it empties slots when it sleeps, and
 // idle ones when a cache that they share is full. The caller has the turn.
 func (s *served) believed(ctx context.Context, sl *slot) {
-	list, err := s.api.slots(ctx)
+	list, err := s.api.Slots(ctx)
 	if err != nil {
 		s.log.Debug("looking at the slots", "err", err)
 		return
@@ -26,7 +27,7 @@ func (s *served) believed(ctx context.Context, sl *slot) {
 
 // believe takes from the server's list what slots hold. It reports whether the server has loaded its model again since: a slot in which a task
 // had begun knows of none. The caller holds mu.
-func (s *served) believe(list []slotState, sl *slot) (slept bool) {
+func (s *served) believe(list []api.Slot, sl *slot) (slept bool) {
 	for _, st := range list {
 		if st.ID < 0 || st.ID >= len(s.slots) {
 			continue
@@ -35,7 +36,7 @@ func (s *served) believe(list []slotState, sl *slot) (slept bool) {
 		if had.busy && had != sl || len(had.prompt.Tokens) == 0 {
 			continue
 		}
-		n, known := st.holds()
+		n, known := st.Holds()
 		switch {
 		case st.Processing, known && n < fewTokens, known && n < len(had.prompt.Tokens) && s.watch: // somebody else's prompt may be in it
 			had.forget()
@@ -49,7 +50,7 @@ func (s *served) believe(list []slotState, sl *slot) (slept bool) {
 
 // woke looks at what a server says of itself that has loaded its model again: with less memory, its slots may be shorter.
 func (s *served) woke(ctx context.Context) {
-	p, err := s.api.props(ctx)
+	p, err := s.api.Props(ctx)
 	if err != nil {
 		return
 	}
@@ -71,7 +72,7 @@ func (s *served) sameScales(ctx context.Context) error {
 	if len(was) == 0 || !s.watch && s.args.Sleep == 0 {
 		return nil
 	}
-	now, err := s.api.adapters(ctx)
+	now, err := s.api.Adapters(ctx)
 	switch {
 	case err != nil:
 		return fmt.Errorf("%w: %w", request.PassServer, err)

@@ -17,6 +17,7 @@ import (
 
 	"github.com/dormousekv/dormouse/internal/gguf/ggufgen"
 	"github.com/dormousekv/dormouse/obs/figures"
+	"github.com/dormousekv/dormouse/runtimes/llamaserver/internal/api"
 )
 
 // claim is how many tokens an answer says were there, if it says so for certain.
@@ -103,14 +104,14 @@ func TestBeliefIsDisproved(t *testing.T) {
 	between := httptest.NewServer(proxy)
 	t.Cleanup(between.Close)
 	r := attachedAt(t, between.URL, slots, &Arguments{KeepsIdle: true})
-	direct := &api{base: base, client: http.DefaultClient}
+	direct := &api.Client{Base: base, Client: http.DefaultClient}
 	one, two := story("One", 10), story("Two", 10)
 	for _, body := range []object{one, two} {
 		r.ask("/completion", body)
 		r.saved()
 	}
 	for id := range 2 {
-		if err := direct.erase(context.Background(), id); err != nil {
+		if err := direct.Erase(context.Background(), id); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -150,7 +151,7 @@ func TestOnlyEmptiedSlotsAreForgotten(t *testing.T) {
 		t.Errorf("what was computed for a client that went is forgotten: %d tokens, unsaved %v", len(sl.prompt.Tokens), sl.unsaved)
 	}
 	sl.working, sl.prompt = false, all
-	if err := s.api.erase(t.Context(), sl.id); err != nil {
+	if err := s.api.Erase(t.Context(), sl.id); err != nil {
 		t.Fatal(err)
 	}
 	if s.forgetEmptied(t.Context(), nil, nil); len(sl.prompt.Tokens) > 0 || sl.unsaved {

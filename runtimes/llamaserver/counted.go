@@ -2,9 +2,8 @@ package llamaserver
 
 import (
 	"context"
-	"errors"
-	"net/http"
 
+	"github.com/dormousekv/dormouse/runtimes/llamaserver/internal/api"
 	"github.com/dormousekv/dormouse/runtimes/llamaserver/internal/request"
 )
 
@@ -24,10 +23,10 @@ func (s *served) counts(ctx context.Context, req *request.Request, tokens int) e
 	if known {
 		return nil
 	}
-	n, err := s.api.countTokens(ctx, req)
+	n, err := s.api.CountTokens(ctx, req)
 	switch {
-	case unsupported(err): // this release counts nothing beforehand: what the slot has afterwards is compared, as always
-	case refusesBody(err):
+	case api.Unsupported(err): // this release counts nothing beforehand: what the slot has afterwards is compared, as always
+	case api.RefusesBody(err):
 		return req.Refused()
 	case err != nil:
 		return err
@@ -45,29 +44,4 @@ func (s *served) counts(ctx context.Context, req *request.Request, tokens int) e
 	s.counted[kind] = true
 	s.mu.Unlock()
 	return nil
-}
-
-// countTokens is how many tokens the server makes of a request.
-func (a *api) countTokens(ctx context.Context, req *request.Request) (int, error) {
-	path := "/v1/responses/input_tokens"
-	if req.Endpoint == request.Messages {
-		path = "/v1/messages/count_tokens"
-	}
-	var out struct {
-		Tokens *int `json:"input_tokens"`
-	}
-	err := a.call(ctx, path, nil, req.Body, &out)
-	if err == nil && out.Tokens == nil {
-		err = errors.New("llama-server " + path + ": the answer has no count")
-	}
-	if err != nil {
-		return 0, err
-	}
-	return *out.Tokens, nil
-}
-
-// refusesBody reports whether the server has read a request and will have none of it. It says 500 of a chat that its template refuses.
-func refusesBody(err error) bool {
-	var s *statusError
-	return errors.As(err, &s) && (s.status == http.StatusBadRequest || s.status == http.StatusInternalServerError)
 }

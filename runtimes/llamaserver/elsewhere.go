@@ -4,6 +4,8 @@ import (
 	"context"
 	"slices"
 	"time"
+
+	"github.com/dormousekv/dormouse/runtimes/llamaserver/internal/api"
 )
 
 // busyElsewhere reports whether requests are at work whose slots the front did not choose.
@@ -15,7 +17,7 @@ func (s *served) busyElsewhere() bool {
 
 // avoid exchanges a leased slot at which somebody else is at work for an idle one, if there is one. The caller has the turn.
 func (s *served) avoid(ctx context.Context, sl *slot) {
-	list, err := s.api.slots(ctx)
+	list, err := s.api.Slots(ctx)
 	if err != nil {
 		return
 	}
@@ -42,7 +44,7 @@ func (s *served) avoid(ctx context.Context, sl *slot) {
 
 // taken reports whether somebody else works in an idle slot, which is forgotten then.
 func (s *served) taken(ctx context.Context, sl *slot) bool {
-	list, err := s.api.slots(ctx)
+	list, err := s.api.Slots(ctx)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, st := range list {
@@ -103,9 +105,9 @@ const settle = 50 * time.Millisecond
 
 // newest is the number of the last task that began in any slot.
 func (s *served) newest(ctx context.Context) (task int, err error) {
-	list, err := s.api.slots(ctx)
+	list, err := s.api.Slots(ctx)
 	for _, st := range list {
-		task = max(task, st.task())
+		task = max(task, st.Task())
 	}
 	return task, err
 }
@@ -121,15 +123,15 @@ func (s *served) chosen(ctx context.Context, sl *slot, after int, answering <-ch
 		case <-ctx.Done():
 		case <-time.After(pause):
 		}
-		list, err := s.api.slots(s.front.ctx)
+		list, err := s.api.Slots(s.front.ctx)
 		if err != nil {
 			s.log.Debug("looking at the slots", "err", err)
 			continue
 		}
-		list = slices.DeleteFunc(list, func(st slotState) bool { return st.task() <= after })
+		list = slices.DeleteFunc(list, func(st api.Slot) bool { return st.Task() <= after })
 		if len(list) == 1 && s.move(sl, list[0].ID) {
 			s.mu.Lock()
-			sl.task = list[0].task()
+			sl.task = list[0].Task()
 			s.mu.Unlock()
 			return true
 		}

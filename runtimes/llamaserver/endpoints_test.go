@@ -2,13 +2,14 @@ package llamaserver
 
 import (
 	"encoding/json"
-	"github.com/dormousekv/dormouse/obs/figures"
 	"maps"
 	"os"
 	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
+
+	"github.com/dormousekv/dormouse/obs/figures"
 )
 
 // exampleOf is a request as a row of the tables in docs/llama-server.md has it.

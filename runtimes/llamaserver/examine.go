@@ -20,7 +20,7 @@ func (f *Front) Examine(ctx context.Context, within time.Duration) ([]Check, err
 	ctx, cancel := context.WithTimeout(ctx, within)
 	defer cancel()
 	if f.args.Router {
-		for f.api("").health(ctx) != nil {
+		for f.api("").Health(ctx) != nil {
 			select {
 			case <-time.After(50 * time.Millisecond):
 			case <-ctx.Done():
@@ -38,7 +38,7 @@ func (f *Front) Examine(ctx context.Context, within time.Duration) ([]Check, err
 			return nil, errNotReady
 		}
 	}
-	p, err := s.api.props(ctx)
+	p, err := s.api.Props(ctx)
 	if err != nil {
 		return nil, err
 	}

@@ -2,7 +2,6 @@ package llamaserver
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"strings"
 	"sync"
@@ -85,19 +84,19 @@ type place struct {
 func (x *parting) place(ctx context.Context) (p place, err error) {
 	const around = 8 // tokens in front: a character may have several tokens, of which the last differs
 	tokens := x.prompt.Tokens
-	if p.text, err = x.s.api.detokenize(ctx, tokens); err != nil {
+	if p.text, err = x.s.api.Detokenize(ctx, tokens); err != nil {
 		return p, err
 	}
-	before, err := x.s.api.detokenize(ctx, tokens[:x.common])
+	before, err := x.s.api.Detokenize(ctx, tokens[:x.common])
 	if err != nil {
 		return p, err
 	}
 	near := tokens[max(0, x.common-around):x.common]
-	lead, err := x.s.api.detokenize(ctx, near)
+	lead, err := x.s.api.Detokenize(ctx, near)
 	if err != nil {
 		return p, err
 	}
-	theirs, err := x.s.api.detokenize(ctx, append(append([]kv.Token{}, near...), x.theirs...))
+	theirs, err := x.s.api.Detokenize(ctx, append(append([]kv.Token{}, near...), x.theirs...))
 	if err != nil {
 		return p, err
 	}
@@ -153,19 +152,4 @@ func lastOf(t string, n int) string {
 		at -= size
 	}
 	return t[at:]
-}
-
-// detokenize makes text of tokens, special ones too.
-func (a *api) detokenize(ctx context.Context, tokens []kv.Token) (string, error) {
-	if len(tokens) == 0 {
-		return "", nil
-	}
-	body, err := json.Marshal(map[string]any{"tokens": tokens})
-	if err != nil {
-		return "", err
-	}
-	var out struct {
-		Content string `json:"content"`
-	}
-	return out.Content, a.call(ctx, "/detokenize", nil, body, &out)
 }

@@ -311,9 +311,9 @@ func (s *served) restoreTokens(ctx context.Context, match *db.Match, lay *layout
 	}); err != nil {
 		return 0, 0, fmt.Errorf("slot file %s cannot be written, its disk may be full: %w", f.path, err)
 	}
-	done, err := s.api.slot(ctx, "restore", sl.id, f.name)
+	done, err := s.api.Act(ctx, "restore", sl.id, f.name)
 	if err != nil && s.makeRoom(ctx, sl) { // other slots had the cells
-		done, err = s.api.slot(ctx, "restore", sl.id, f.name)
+		done, err = s.api.Act(ctx, "restore", sl.id, f.name)
 	}
 	if err != nil {
 		return 0, 0, err
@@ -343,7 +343,7 @@ func (s *served) makeRoom(ctx context.Context, sl *slot) (any bool) {
 	}
 	s.mu.Unlock()
 	for _, other := range idle {
-		if err := s.api.erase(ctx, other.id); err == nil {
+		if err := s.api.Erase(ctx, other.id); err == nil {
 			any = true
 		}
 	}

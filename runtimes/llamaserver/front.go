@@ -5,19 +5,18 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
-	"io"
 	"log/slog"
 	"net"
 	"net/http"
 	"net/http/httputil"
 	"net/url"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/dormousekv/dormouse/db"
 	"github.com/dormousekv/dormouse/obs/figures"
+	"github.com/dormousekv/dormouse/runtimes/llamaserver/internal/api"
 	"github.com/dormousekv/dormouse/runtimes/llamaserver/internal/request"
 )
 
@@ -179,7 +178,7 @@ func New(base *url.URL, args *Arguments, o Options) (*Front, error) {
 			if r.Context().Err() != nil { // the client went
 				return
 			}
-			if !brokeOff(err) { // the request cannot be sent: what it says is no HTTP
+			if !api.BrokeOff(err) { // the request cannot be sent: what it says is no HTTP
 				writeError(w, http.StatusBadRequest, "invalid_request_error", err.Error())
 				return
 			}
@@ -190,12 +189,6 @@ func New(base *url.URL, args *Arguments, o Options) (*Front, error) {
 	f.work.Add(1)
 	go f.openStore()
 	return f, nil
-}
-
-// brokeOff reports whether a server could not be reached, ended a connection, or answered what is no HTTP. Of the last, net/http has only words.
-func brokeOff(err error) bool {
-	var op net.Error
-	return errors.As(err, &op) || errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || strings.Contains(err.Error(), "transport connection broken")
 }
 
 // again has models prepared anew that could not be before.
@@ -253,12 +246,12 @@ func (f *Front) lostServer() {
 }
 
 // api speaks to the server of a model.
-func (f *Front) api(model string) *api {
+func (f *Front) api(model string) *api.Client {
 	key := f.args.APIKey
 	if f.o.APIKey != "" {
 		key = f.o.APIKey
 	}
-	return &api{base: f.base.JoinPath(f.args.Prefix), key: key, model: model, client: f.client}
+	return &api.Client{Base: f.base.JoinPath(f.args.Prefix), Key: key, Model: model, Client: f.client}
 }
 
 // servedFor is the state of a model; it is prepared when it is asked for first.
@@ -301,7 +294,7 @@ func (f *Front) servedFor(model string) *served {
 				f.refusedFor(model, p)
 				f.log.Warn("nothing is kept of this model", "reason", p, "err", err)
 				return
-			case refuses(err) && !s.stranger(err):
+			case api.Refuses(err) && !s.stranger(err):
 				s.refuse(fmt.Errorf("%w: %w", request.PassModel, err))
 				f.refusedFor(model, request.PassModel)
 				f.log.Warn("the server refuses to be looked at", "model", model, "err", err)

@@ -13,6 +13,7 @@ import (
 	"strings"
 
 	"github.com/dormousekv/dormouse/kv"
+	"github.com/dormousekv/dormouse/runtimes/llamaserver/internal/api"
 	"github.com/dormousekv/dormouse/runtimes/llamaserver/internal/causes"
 	"github.com/dormousekv/dormouse/runtimes/llamaserver/internal/request"
 )
@@ -70,7 +71,7 @@ func (f *Front) complete(w http.ResponseWriter, r *http.Request, s *served, req 
 	look := err == nil && s.watch || err != nil && s.front.o.Attach != "" && !errors.Is(err, request.PassHashing) // a server that was refused may be gone
 	if look && s.replaced(ctx) {
 		// Its model may be the same, whose hash is known: then that takes no time.
-		if s = f.held(w, r, f.servedFor(s.api.model)); s == nil {
+		if s = f.held(w, r, f.servedFor(s.api.Model)); s == nil {
 			return
 		}
 		m, lay, err = s.ready()
@@ -107,9 +108,9 @@ func (f *Front) complete(w http.ResponseWriter, r *http.Request, s *served, req 
 	if err == nil {
 		prompt, err = s.prompt(ctx, r, req)
 	}
-	if loading(err) && !again { // it was started anew just now
+	if api.Loading(err) && !again { // it was started anew just now
 		f.lostServer()
-		f.complete(w, r, f.servedFor(s.api.model), req, true)
+		f.complete(w, r, f.servedFor(s.api.Model), req, true)
 		return
 	}
 	if err == nil && len(prompt.Tokens) == 0 {
@@ -172,7 +173,7 @@ func (f *Front) complete(w http.ResponseWriter, r *http.Request, s *served, req 
 			s.mu.Lock()
 			sl.forget()
 			s.mu.Unlock()
-			if err := s.api.erase(s.front.ctx, sl.id); err != nil {
+			if err := s.api.Erase(s.front.ctx, sl.id); err != nil {
 				s.log.Warn("emptying a slot whose rows may be of other files", "slot", sl.id, "err", err)
 				give()
 				f.lostServer()
@@ -218,7 +219,7 @@ func (f *Front) looked(w http.ResponseWriter, r *http.Request, s *served) (*serv
 		f.log.Info("the server's files are looked at anew", "model", s.named())
 		f.reset()
 	}
-	if s = f.held(w, r, f.servedFor(s.api.model)); s == nil {
+	if s = f.held(w, r, f.servedFor(s.api.Model)); s == nil {
 		return nil, nil
 	}
 	_, _, err = s.ready()
@@ -227,7 +228,7 @@ func (f *Front) looked(w http.ResponseWriter, r *http.Request, s *served) (*serv
 
 // admits gives an error unless the server takes an API key: until it does, nothing is done for a request, and nothing said of what is stored.
 func (s *served) admits(ctx context.Context, key string) error {
-	if s.api.key == "" {
+	if s.api.Key == "" {
 		return nil
 	}
 	sum := sha256.Sum256([]byte(key))
@@ -238,9 +239,9 @@ func (s *served) admits(ctx context.Context, key string) error {
 		return nil
 	}
 	with := *s.api
-	with.key = key
+	with.Key = key
 	if _, err := with.Tokenize(ctx, "", false); err != nil {
-		if loading(err) {
+		if api.Loading(err) {
 			return err
 		}
 		return request.PassKey // the server says that it does not take it
@@ -256,8 +257,8 @@ func (s *served) prompt(ctx context.Context, r *http.Request, req *request.Reque
 	if p, ok := own(ctx); ok {
 		return p, nil
 	}
-	if p.Tokens, err = req.Render(ctx, &bounded{api: s.api, room: s.context}); err != nil {
-		if refusesBody(err) {
+	if p.Tokens, err = req.Render(ctx, &api.Bounded{Client: s.api, Room: s.context}); err != nil {
+		if api.RefusesBody(err) {
 			err = req.Refused() // the server says what is wrong with it
 		}
 		return p, err

@@ -13,6 +13,7 @@ import (
 
 	"github.com/dormousekv/dormouse/db"
 	"github.com/dormousekv/dormouse/runtimes/internal/modelfile"
+	"github.com/dormousekv/dormouse/runtimes/llamaserver/internal/api"
 	"github.com/dormousekv/dormouse/runtimes/llamaserver/internal/request"
 )
 
@@ -96,7 +97,7 @@ func (f *Front) held(w http.ResponseWriter, r *http.Request, s *served) *served 
 		if !s.gone.Load() {
 			return s
 		}
-		next := f.servedFor(s.api.model) // the server was started again meanwhile, or the store was opened
+		next := f.servedFor(s.api.Model) // the server was started again meanwhile, or the store was opened
 		if next == s {
 			return s
 		}
@@ -145,14 +146,14 @@ func (s *served) patient(ctx context.Context) bool {
 // answersTo asks the server for a request whether it has begun to answer. If not, the request gets what the server says to that: the request itself never
 // reaches a server that gets ready just then, and would compute the prompt.
 func (f *Front) answersTo(w http.ResponseWriter, r *http.Request, s *served) bool {
-	out, err := http.NewRequestWithContext(r.Context(), http.MethodGet, s.api.base.JoinPath("/props").String(), nil)
+	out, err := http.NewRequestWithContext(r.Context(), http.MethodGet, s.api.Base.JoinPath("/props").String(), nil)
 	if err != nil {
 		f.log.Debug("asking whether the server answers", "err", err)
 		return true
 	}
 	query := r.URL.Query()
-	if s.api.model != "" { // a router loads the model for who asks this, as it would for the request
-		query.Set("model", s.api.model)
+	if s.api.Model != "" { // a router loads the model for who asks this, as it would for the request
+		query.Set("model", s.api.Model)
 	}
 	out.URL.RawQuery, out.Header, out.Host = query.Encode(), r.Header.Clone(), r.Host
 	for name := range out.Header {
@@ -200,7 +201,7 @@ var hopByHop = map[string]bool{
 }
 
 // expectHashing has requests pass while files are hashed that no memo remembers.
-func (s *served) expectHashing(model string, list []loraAdapter) {
+func (s *served) expectHashing(model string, list []api.Adapter) {
 	names := []string{model}
 	for _, a := range list {
 		names = append(names, a.Path)
@@ -250,20 +251,14 @@ func stores(store *db.Store, id *identity) bool {
 
 // stranger reports whether something answers at the address of a server that somebody else starts, and is none: one may come in its place at any time.
 func (s *served) stranger(err error) bool {
-	var status *statusError
-	return s.front.o.Attach != "" && s.answers.Load() == 0 && errors.As(err, &status) && status.status == http.StatusNotFound
+	var status *api.StatusError
+	return s.front.o.Attach != "" && s.answers.Load() == 0 && errors.As(err, &status) && status.Status == http.StatusNotFound
 }
 
 // strange has requests pass, if what a server says before it has loaded a model is neither an answer nor that it will be one: another status, or 200 with
 // something else than a llama-server says.
 func (s *served) strange(err error) {
-	if s.answers.Load() == 0 && !loading(err) && !brokeOff(err) {
+	if s.answers.Load() == 0 && !api.Loading(err) && !api.BrokeOff(err) {
 		s.hold.release(request.PassServer)
 	}
-}
-
-// loading reports whether a server said that it loads its model.
-func loading(err error) bool {
-	var status *statusError
-	return errors.As(err, &status) && status.status == http.StatusServiceUnavailable
 }

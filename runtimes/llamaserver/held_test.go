@@ -12,6 +12,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/dormousekv/dormouse/runtimes/llamaserver/internal/api"
 	"github.com/dormousekv/dormouse/runtimes/llamaserver/internal/request"
 )
 
@@ -49,7 +50,7 @@ func TestHeld(t *testing.T) {
 		}, time.Hour + heldTime, false},
 		{"the client goes while it loads", false, func(s *served, leave func()) { after(time.Second, leave) }, time.Second, true},
 		{"the server says something else", false, func(s *served, leave func()) {
-			after(time.Second, func() { s.strange(&statusError{status: http.StatusInternalServerError}) })
+			after(time.Second, func() { s.strange(&api.StatusError{Status: http.StatusInternalServerError}) })
 		}, time.Second, false},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -162,8 +163,8 @@ func TestFirstRequestWakesTheServer(t *testing.T) {
 	want := r.ask("/completion", body)
 	r.saved()
 	end(r)
-	direct := &api{base: must(t, base), client: http.DefaultClient}
-	r.eventually(func() bool { p, err := direct.props(t.Context()); return err == nil && p.Sleeping })
+	direct := &api.Client{Base: must(t, base), Client: http.DefaultClient}
+	r.eventually(func() bool { p, err := direct.Props(t.Context()); return err == nil && p.Sleeping })
 	r = begin()
 	defer end(r)
 	if got := r.ask("/completion", body); !strings.HasPrefix(got.header, "hit") || got.text != want.text {

@@ -19,6 +19,7 @@ import (
 	"github.com/dormousekv/dormouse/db"
 	"github.com/dormousekv/dormouse/kv"
 	"github.com/dormousekv/dormouse/quant"
+	"github.com/dormousekv/dormouse/runtimes/llamaserver/internal/api"
 )
 
 // stream begins a streamed completion and gives its body after the first event. Cancel leaves it.
@@ -222,8 +223,8 @@ func attachedTo(t *testing.T, model string, between func(), more ...string) (r *
 		if err := r.server.Run(slots, func() {}); err != nil {
 			t.Fatal(err)
 		}
-		direct := &api{base: r.server.URL(), client: http.DefaultClient}
-		r.eventually(func() bool { return direct.health(ctx) == nil })
+		direct := &api.Client{Base: r.server.URL(), Client: http.DefaultClient}
+		r.eventually(func() bool { return direct.Health(ctx) == nil })
 	}
 	t.Cleanup(func() { r.server.Stop(ctx) })
 	replace(model, more...)

@@ -19,6 +19,7 @@ import (
 	"time"
 
 	"github.com/dormousekv/dormouse/quant"
+	"github.com/dormousekv/dormouse/runtimes/llamaserver/internal/api"
 	"github.com/dormousekv/dormouse/runtimes/llamaserver/internal/request"
 )
 
@@ -296,9 +297,9 @@ func plain(t testing.TB, args ...string) string {
 		defer cancel()
 		p.Stop(ctx)
 	})
-	client := &api{base: p.URL(), client: http.DefaultClient}
+	client := &api.Client{Base: p.URL(), Client: http.DefaultClient}
 	for end := time.Now().Add(patience); time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
-		if client.health(context.Background()) == nil {
+		if client.Health(context.Background()) == nil {
 			return p.URL().String()
 		}
 	}

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/dormousekv/dormouse/runtimes/llamaserver/internal/api"
 	"github.com/dormousekv/dormouse/runtimes/llamaserver/internal/request"
 )
 
@@ -12,7 +13,7 @@ import (
 // file says how far the server came.
 func (s *served) left(sl *slot) {
 	for s.stopped(sl) {
-		ctx, cancel := context.WithTimeout(s.front.ctx, slotTime)
+		ctx, cancel := context.WithTimeout(s.front.ctx, api.SlotTime)
 		at, done := s.leftIdle(ctx, sl)
 		cancel()
 		if done {
@@ -31,11 +32,11 @@ func (s *served) leftIdle(ctx context.Context, sl *slot) (looked, done bool) {
 		return false, false
 	}
 	defer s.give()
-	list, err := s.api.slots(ctx)
+	list, err := s.api.Slots(ctx)
 	if err != nil {
 		return false, false
 	}
-	if slices.ContainsFunc(list, func(st slotState) bool { return st.ID == sl.id && st.Processing }) { // it had not even begun
+	if slices.ContainsFunc(list, func(st api.Slot) bool { return st.ID == sl.id && st.Processing }) { // it had not even begun
 		return true, false
 	}
 	s.mu.Lock()
@@ -60,11 +61,11 @@ const hearing = 1500 * time.Millisecond
 // takes. What is done to a slot at work is put off by the server. It reports false if there is no such server any more.
 func (s *served) stopped(sl *slot) bool {
 	for {
-		list, err := s.api.slots(s.front.ctx)
+		list, err := s.api.Slots(s.front.ctx)
 		if err != nil || s.gone.Load() {
 			return false
 		}
-		if !slices.ContainsFunc(list, func(st slotState) bool { return st.ID == sl.id && st.Processing }) {
+		if !slices.ContainsFunc(list, func(st api.Slot) bool { return st.ID == sl.id && st.Processing }) {
 			return true
 		}
 		select {

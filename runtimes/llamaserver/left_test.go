@@ -45,7 +45,7 @@ func (r *rig) leave(body object, after int) {
 			Processing bool `json:"is_processing"`
 			Tokens     int  `json:"n_prompt_tokens"`
 		}
-		if direct.call(context.Background(), "/slots", nil, nil, &list) != nil {
+		if direct.Call(context.Background(), "/slots", nil, nil, &list) != nil {
 			return false
 		}
 		for _, st := range list {

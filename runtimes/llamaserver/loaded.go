@@ -8,6 +8,7 @@ import (
 	"github.com/dormousekv/dormouse/internal/gguf"
 	"github.com/dormousekv/dormouse/kv"
 	"github.com/dormousekv/dormouse/runtimes/internal/modelfile"
+	"github.com/dormousekv/dormouse/runtimes/llamaserver/internal/api"
 )
 
 // loaded is what is known of the files that a server has loaded. What the server computes belongs to them, and not to whatever lies at their
@@ -44,7 +45,7 @@ type rehash struct {
 var errAnew = errors.New("the server has loaded other files")
 
 // filesOf are the files by which a model is known.
-func filesOf(model string, adapters []loraAdapter) ([]string, error) {
+func filesOf(model string, adapters []api.Adapter) ([]string, error) {
 	out, err := gguf.Splits(model)
 	for _, a := range adapters {
 		out = append(out, a.Path)

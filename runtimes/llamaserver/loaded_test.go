@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/dormousekv/dormouse/internal/gguf/ggufgen"
+	"github.com/dormousekv/dormouse/runtimes/llamaserver/internal/api"
 )
 
 // two are copies of one small model with different weights, of the same size, in a folder of their own.
@@ -46,8 +47,8 @@ func alone(t *testing.T, body object, args ...string) string {
 // asleep waits until the server has given its model up.
 func (r *rig) asleep() {
 	r.t.Helper()
-	direct := &api{base: r.server.URL(), client: http.DefaultClient}
-	r.eventually(func() bool { p, err := direct.props(context.Background()); return err == nil && p.Sleeping })
+	direct := &api.Client{Base: r.server.URL(), Client: http.DefaultClient}
+	r.eventually(func() bool { p, err := direct.Props(context.Background()); return err == nil && p.Sleeping })
 }
 
 // plainURL is a server without a front.

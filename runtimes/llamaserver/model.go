@@ -14,6 +14,7 @@ import (
 	"github.com/dormousekv/dormouse/kv"
 	"github.com/dormousekv/dormouse/runtimes/internal/modelfile"
 	"github.com/dormousekv/dormouse/runtimes/llamacpp/state"
+	"github.com/dormousekv/dormouse/runtimes/llamaserver/internal/api"
 )
 
 // identity is what a front knows of a model before it has seen a slot of it: all of the descriptor but tensors and groups.
@@ -26,7 +27,7 @@ type identity struct {
 
 // identify reads which model a server runs: the file that /props names, whose bytes are hashed once and remembered in memo, the server's build, and
 // the arguments that change rows.
-func identify(ctx context.Context, p props, rows string, adapters []loraAdapter, memo string, open func(path string) (*gguf.File, error)) (*identity, error) {
+func identify(ctx context.Context, p api.Props, rows string, adapters []api.Adapter, memo string, open func(path string) (*gguf.File, error)) (*identity, error) {
 	if _, err := os.Stat(p.ModelPath); err != nil {
 		return nil, fmt.Errorf("the file of the server's model cannot be read here: %w", err)
 	}
@@ -66,7 +67,7 @@ func identify(ctx context.Context, p props, rows string, adapters []loraAdapter,
 	return id, nil
 }
 
-func nameOf(f *gguf.File, p props) string {
+func nameOf(f *gguf.File, p api.Props) string {
 	if name, err := f.String("general.name"); err == nil && name != "" {
 		return name
 	}

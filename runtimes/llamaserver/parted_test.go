@@ -285,8 +285,8 @@ func TestStreamsEndBeforeThePartIsKnown(t *testing.T) {
 	r.ask("/v1/chat/completions", talk(nil))
 	r.saved()
 	a := r.front.servedFor("").api
-	slow := &slowTexts{RoundTripper: a.client.Transport, asked: make(chan struct{}), over: make(chan struct{})}
-	a.client = &http.Client{Transport: slow}
+	slow := &slowTexts{RoundTripper: a.Client.Transport, asked: make(chan struct{}), over: make(chan struct{})}
+	a.Client = &http.Client{Transport: slow}
 	body := talk(object{"system": "You help the little cat. The folder is /home/two and you are kind."})
 	body["stream"] = true
 	r.ask("/v1/chat/completions", body)

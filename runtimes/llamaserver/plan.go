@@ -8,6 +8,7 @@ import (
 	"github.com/dormousekv/dormouse/db"
 	"github.com/dormousekv/dormouse/kv"
 	"github.com/dormousekv/dormouse/obs/figures"
+	"github.com/dormousekv/dormouse/runtimes/llamaserver/internal/api"
 	"github.com/dormousekv/dormouse/runtimes/llamaserver/internal/request"
 )
 
@@ -167,7 +168,7 @@ func (s *served) failed(sl *slot, before slot, status int) {
 
 // launched waits until a request that was sent works in its slot, its answer has begun, or the client has gone: what is done to slots
 // afterwards comes after it. It gives what the server says of its slots if the request is seen there.
-func (s *served) launched(ctx context.Context, sl *slot, answering <-chan struct{}) []slotState {
+func (s *served) launched(ctx context.Context, sl *slot, answering <-chan struct{}) []api.Slot {
 	for pause := time.Millisecond; ; pause = min(2*pause, 50*time.Millisecond) {
 		select {
 		case <-answering:
@@ -176,7 +177,7 @@ func (s *served) launched(ctx context.Context, sl *slot, answering <-chan struct
 			return nil
 		case <-time.After(pause):
 		}
-		list, err := s.api.slots(ctx)
+		list, err := s.api.Slots(ctx)
 		if err != nil {
 			s.log.Debug("looking at the slots", "err", err)
 			continue
@@ -184,7 +185,7 @@ func (s *served) launched(ctx context.Context, sl *slot, answering <-chan struct
 		for _, st := range list {
 			if st.ID == sl.id && st.Processing {
 				s.mu.Lock()
-				sl.task = st.task()
+				sl.task = st.Task()
 				s.mu.Unlock()
 				return list
 			}

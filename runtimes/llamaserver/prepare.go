@@ -15,6 +15,7 @@ import (
 	"github.com/dormousekv/dormouse/runtimes/internal/modelfile"
 	"github.com/dormousekv/dormouse/runtimes/internal/portrait"
 	"github.com/dormousekv/dormouse/runtimes/llamacpp/state"
+	"github.com/dormousekv/dormouse/runtimes/llamaserver/internal/api"
 	"github.com/dormousekv/dormouse/runtimes/llamaserver/internal/request"
 )
 
@@ -23,7 +24,7 @@ const probePrompt = "The dormouse sleeps through the winter, and remembers in sp
 
 // prepare learns which model the server runs and how its slot files look.
 func (s *served) prepare(ctx context.Context) error {
-	p, err := s.api.props(ctx)
+	p, err := s.api.Props(ctx)
 	if err != nil {
 		return err
 	}
@@ -42,8 +43,8 @@ func (s *served) prepare(ctx context.Context) error {
 	}
 	s.grant()
 	s.mu.Unlock()
-	if s.api.model != "" {
-		command, err := s.api.startedWith(ctx)
+	if s.api.Model != "" {
+		command, err := s.api.StartedWith(ctx)
 		if err == nil {
 			s.args, err = ParseArguments(command, s.front.args.env)
 		}
@@ -66,9 +67,9 @@ func (s *served) prepare(ctx context.Context) error {
 	case s.folder.missing() != nil:
 		return fmt.Errorf("%w: %w", request.PassSlots, s.folder.missing())
 	}
-	var list []loraAdapter
+	var list []api.Adapter
 	if len(s.args.Adapters) > 0 || s.front.o.Attach != "" { // it waits for a server that is at work
-		if list, err = s.api.adapters(ctx); err != nil && !unsupported(err) {
+		if list, err = s.api.Adapters(ctx); err != nil && !api.Unsupported(err) {
 			return err
 		}
 	}
@@ -119,18 +120,18 @@ func (s *served) prepare(ctx context.Context) error {
 }
 
 // wake has a server that sleeps load its files again.
-func (s *served) wake(ctx context.Context, p props) (props, error) {
+func (s *served) wake(ctx context.Context, p api.Props) (api.Props, error) {
 	if paths, err := filesOf(p.ModelPath, nil); err == nil && !s.loaded.have(paths) {
 		s.loaded.of(paths)
 	}
-	if _, err := s.api.slots(ctx); err != nil {
+	if _, err := s.api.Slots(ctx); err != nil {
 		return p, err
 	}
-	return s.api.props(ctx)
+	return s.api.Props(ctx)
 }
 
 // identity reads which model the server runs, and makes sure that the files which are read are those that the server has.
-func (s *served) identity(ctx context.Context, p props, list []loraAdapter) (*identity, error) {
+func (s *served) identity(ctx context.Context, p api.Props, list []api.Adapter) (*identity, error) {
 	if p.ModelPath == "" {
 		return nil, fmt.Errorf("%w: the server does not name the file of its model", request.PassModel)
 	}
@@ -190,7 +191,7 @@ func (s *served) look(ctx context.Context, store *db.Store, id *identity, note s
 }
 
 // formatNote names the note in which a model remembers how a server's slot files look: everything that was said to the server goes into it.
-func formatNote(a *Arguments, p props) string {
+func formatNote(a *Arguments, p api.Props) string {
 	h := kv.HashOf(fmt.Sprintf("%q %q %q %d %d", a.args, a.settings, p.Build, p.TotalSlots, p.Defaults.Context))
 	return "llama-server slot files " + h.String()
 }
@@ -245,7 +246,7 @@ func (s *served) probe(ctx context.Context, id *identity) (*layout, kv.Descripto
 	s.mu.Lock()
 	sl.forget()
 	s.mu.Unlock()
-	if err := s.api.compute(ctx, sl.id, tokens, id.adapters); err != nil {
+	if err := s.api.Compute(ctx, sl.id, tokens, id.adapters); err != nil {
 		return fail(err)
 	}
 	f, done, err := s.saveSlot(ctx, sl.id)
@@ -271,7 +272,7 @@ func (s *served) probe(ctx context.Context, id *identity) (*layout, kv.Descripto
 	if !slices.Equal(file.Tokens, tokens) { // its rows would be taken for those of the probe
 		return fail(errors.New("another request has been in the slot meanwhile"))
 	}
-	if err := s.api.erase(ctx, sl.id); err != nil && !unsupported(err) {
+	if err := s.api.Erase(ctx, sl.id); err != nil && !api.Unsupported(err) {
 		s.log.Debug("erasing the slot of the probe", "err", err)
 	}
 	return lay, desc, lay.portrait(file), nil

@@ -50,7 +50,7 @@ func (f *Front) lookAgain(s *served, why request.Pass) {
 		return
 	}
 	f.mu.Lock()
-	model, of := s.api.model, refusedModel{s.api.model, why}
+	model, of := s.api.Model, refusedModel{s.api.Model, why}
 	again := f.served[model] == s && f.refusals[of] != nil && !f.refusals.resting(of)
 	if again {
 		s.lost()

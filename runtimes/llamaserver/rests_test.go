@@ -246,7 +246,7 @@ func TestNotReused(t *testing.T) {
 	var forgets atomic.Bool
 	r.between(func(req *http.Request) {
 		if forgets.Load() && req.URL.Path == "/completion" && req.Method == http.MethodPost {
-			if err := r.front.api("").erase(req.Context(), 0); err != nil {
+			if err := r.front.api("").Erase(req.Context(), 0); err != nil {
 				t.Error(err)
 			}
 		}

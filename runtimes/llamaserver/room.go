@@ -9,6 +9,7 @@ import (
 	"github.com/dustin/go-humanize"
 
 	"github.com/dormousekv/dormouse/db"
+	"github.com/dormousekv/dormouse/runtimes/llamaserver/internal/api"
 )
 
 // notStoring says why nothing is stored while the store is open: the file system has not the room. Empty: it is.
@@ -58,9 +59,9 @@ func (f *Front) Opened(within time.Duration) error {
 func (f *Front) Reach(ctx context.Context, within time.Duration) error {
 	ctx, cancel := context.WithTimeout(ctx, within)
 	defer cancel()
-	err := f.api("").health(ctx)
-	var status *statusError
-	if errors.As(err, &status) && status.status == 503 { // it is loading its model
+	err := f.api("").Health(ctx)
+	var status *api.StatusError
+	if errors.As(err, &status) && status.Status == 503 { // it is loading its model
 		return nil
 	}
 	return err

@@ -1,15 +1,19 @@
 package llamaserver
 
-import "context"
+import (
+	"context"
+
+	"github.com/dormousekv/dormouse/runtimes/llamaserver/internal/api"
+)
 
 // seen is what tells a server from one that somebody else has started in its place.
 type seen struct {
-	props props
+	props api.Props
 	at    string // the socket at which it listens, if that can be seen
 	task  int    // the last one that began in a slot: the numbers of a server grow
 }
 
-func seenOf(p props, at string) seen {
+func seenOf(p api.Props, at string) seen {
 	p.Sleeping = false
 	return seen{props: p, at: at}
 }
@@ -28,17 +32,17 @@ func (s *served) replaced(ctx context.Context) bool {
 	s.mu.Lock()
 	before := s.seen // before the server is asked: others ask, too, and may hear of later tasks
 	s.mu.Unlock()
-	p, err := s.api.props(ctx)
+	p, err := s.api.Props(ctx)
 	if err != nil {
 		return false // it is not there: who asks it something hears of that
 	}
-	list, err := s.api.slots(ctx)
+	list, err := s.api.Slots(ctx)
 	if err != nil {
 		return false
 	}
 	now := seenOf(p, s.at())
 	for _, st := range list {
-		now.task = max(now.task, st.task())
+		now.task = max(now.task, st.Task())
 	}
 	s.mu.Lock()
 	again := now.task < before.task

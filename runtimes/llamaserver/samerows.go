@@ -38,7 +38,7 @@ func (s *served) part(ctx context.Context, store *db.Store, desc kv.Descriptor, 
 	for n := 1; n <= maxParts; n++ {
 		if n > 1 {
 			desc.StateFormat = fmt.Sprintf("%s, rows of kind %d", format, n)
-			if !has(store, desc) && s.front.looks(s.api.model, request.PassRows)+1 < sureLooks {
+			if !has(store, desc) && s.front.looks(s.api.Model, request.PassRows)+1 < sureLooks {
 				break
 			}
 		}

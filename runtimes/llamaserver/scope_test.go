@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/dormousekv/dormouse/kv"
+	"github.com/dormousekv/dormouse/runtimes/llamaserver/internal/api"
 )
 
 // Where the server is not known to check API keys, keeping requests apart by them is less than it seems: the front says so.
@@ -181,7 +182,7 @@ func TestSlotIsSavedBeforeAnotherKeyEmptiesIt(t *testing.T) {
 				io.WriteString(w, `[{"id":0}]`)
 			}))
 			defer server.Close()
-			s.api = &api{base: must(t, server.URL), client: http.DefaultClient}
+			s.api = &api.Client{Base: must(t, server.URL), Client: http.DefaultClient}
 			if !slow {
 				time.AfterFunc(20*time.Millisecond, func() { s.release(sl) })
 			}

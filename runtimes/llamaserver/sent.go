@@ -6,6 +6,7 @@ import (
 
 	"github.com/dormousekv/dormouse/db"
 	"github.com/dormousekv/dormouse/kv"
+	"github.com/dormousekv/dormouse/runtimes/llamaserver/internal/api"
 	"github.com/dormousekv/dormouse/runtimes/llamaserver/internal/request"
 )
 
@@ -56,7 +57,7 @@ func (k *sent) send(w http.ResponseWriter, r *http.Request, give func()) {
 	}()
 	id := sl.id
 	k.stayed = true
-	var seen []slotState
+	var seen []api.Slot
 	if k.req.Endpoint.Pins() {
 		seen = s.launched(ctx, sl, x.first)
 	} else if k.stayed = s.chosen(ctx, sl, after, x.first) && sl.id == id; !k.stayed {

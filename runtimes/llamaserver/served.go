@@ -10,13 +10,14 @@ import (
 	"time"
 
 	"github.com/dormousekv/dormouse/db"
+	"github.com/dormousekv/dormouse/runtimes/llamaserver/internal/api"
 	"github.com/dormousekv/dormouse/runtimes/llamaserver/internal/request"
 )
 
 // served is a model that runs in the server, with its slots. What is done to slots, and every request that begins to work in one, goes
 // through turn, one at a time: a server whose slots share a cache clears the idle ones when another begins.
 type served struct {
-	api    *api
+	api    *api.Client
 	loaded *loaded
 	folder *slotFolder
 	log    *slog.Logger
@@ -45,7 +46,7 @@ type served struct {
 	note      string // where the store remembers how slot files look
 	refused   error  // why nothing is cached; nil: all is well
 	doubt     error  // why nothing is just now: it is looked at again with each request
-	adapters  []loraAdapter
+	adapters  []api.Adapter
 	notReused rests[string]   // kinds of requests for which the server did not reuse what was restored
 	differ    rests[string]   // kinds of requests whose prompts the server renders in another way
 	counted   map[string]bool // kinds of requests of which the server has counted as many tokens as the front
@@ -59,9 +60,9 @@ type served struct {
 	reached   atomic.Bool                // the server has written a slot file: it reaches the folder
 }
 
-func newServed(f *Front, a *api) *served {
+func newServed(f *Front, a *api.Client) *served {
 	return &served{
-		api: a, front: f, loaded: f.loadedBy(a.model), folder: f.folder, log: f.log, args: f.args, watch: f.o.Attach != "" || f.args.Router,
+		api: a, front: f, loaded: f.loadedBy(a.Model), folder: f.folder, log: f.log, args: f.args, watch: f.o.Attach != "" || f.args.Router,
 		turn: make(chan struct{}, 1), born: time.Now(), prepared: make(chan struct{}), hold: newHold(), puts: make(chan struct{}, 2), notReused: rests[string]{}, differ: rests[string]{}, overtaken: rests[string]{}, passing: map[string]int{},
 		admitted: map[[sha256.Size]byte]bool{}, counted: map[string]bool{},
 	}

@@ -8,6 +8,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/dormousekv/dormouse/runtimes/llamaserver/internal/api"
 )
 
 // shiftable are two prompts: of the whole one, a server that shifts rows takes all of the short one but a few tokens.
@@ -106,7 +108,7 @@ func TestShiftedRowsAreFoundByTheServer(t *testing.T) {
 	args := []string{"-c", "2048", "-np", "1", "--cache-ram", "100"}
 	plainly := plain(t, args...)
 	want := ask(t, t.Context(), plainly, chat, talk(1, object{"cache_prompt": false}))
-	client := &api{base: must(t, plainly), client: http.DefaultClient}
+	client := &api.Client{Base: must(t, plainly), Client: http.DefaultClient}
 	text := func(skip int) string {
 		b, _ := json.Marshal(talk(skip, nil))
 		out, err := client.ApplyTemplate(t.Context(), b)

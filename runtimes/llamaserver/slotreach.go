@@ -7,6 +7,8 @@ import (
 	"net/http"
 	"os"
 	"time"
+
+	"github.com/dormousekv/dormouse/runtimes/llamaserver/internal/api"
 )
 
 // A server need not reach what this process gives it. In another PID namespace it cannot follow links to memory of this process; as another user
@@ -14,7 +16,7 @@ import (
 // time it is tried: with links, and if they fail, with ordinary files, of the server's user if need be.
 
 // saveSlot has the server save a slot into a new file, which is mapped. The caller closes it, or gives it to done.
-func (s *served) saveSlot(ctx context.Context, id int) (*slotFile, slotAction, error) {
+func (s *served) saveSlot(ctx context.Context, id int) (*slotFile, api.Done, error) {
 	f, done, err := s.saveOnce(ctx, id)
 	if err == nil || s.reached.Load() || !notWritten(err) {
 		return f, done, err
@@ -54,16 +56,16 @@ var errElsewhere = errors.New("the server has saved a slot, and the file is empt
 
 // notWritten reports whether a server could not write a file, or wrote another one.
 func notWritten(err error) bool {
-	var status *statusError
-	return errors.Is(err, errElsewhere) || errors.As(err, &status) && status.status >= 400 && status.status != http.StatusServiceUnavailable && !unsupported(err)
+	var status *api.StatusError
+	return errors.Is(err, errElsewhere) || errors.As(err, &status) && status.Status >= 400 && status.Status != http.StatusServiceUnavailable && !api.Unsupported(err)
 }
 
-func (s *served) saveOnce(ctx context.Context, id int) (*slotFile, slotAction, error) {
+func (s *served) saveOnce(ctx context.Context, id int) (*slotFile, api.Done, error) {
 	f, err := s.folder.create(0)
 	if err != nil {
-		return nil, slotAction{}, err
+		return nil, api.Done{}, err
 	}
-	done, err := s.api.slot(ctx, "save", id, f.name)
+	done, err := s.api.Act(ctx, "save", id, f.name)
 	if err == nil {
 		err = f.remap()
 	}

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/dormousekv/dormouse/kv"
+	"github.com/dormousekv/dormouse/runtimes/llamaserver/internal/api"
 	"github.com/dormousekv/dormouse/runtimes/llamaserver/internal/request"
 )
 
@@ -157,28 +158,28 @@ func (s *served) ended(ctx context.Context, slots []*slot) []*slot {
 	if len(slots) == 0 {
 		return nil
 	}
-	list, err := s.api.slots(ctx)
+	list, err := s.api.Slots(ctx)
 	if err != nil {
 		s.log.Debug("looking at the slots", "err", err)
 		return nil
 	}
 	return slices.DeleteFunc(slots, func(sl *slot) bool {
-		return !slices.ContainsFunc(list, func(st slotState) bool { return st.ID == sl.id && !st.Processing })
+		return !slices.ContainsFunc(list, func(st api.Slot) bool { return st.ID == sl.id && !st.Processing })
 	})
 }
 
 // forgetEmptied forgets what the server has emptied since a request began in slot begun: it may empty all slots in which it does not work. A slot is kept if
 // the server says that its tokens are there. A leased one may have fewer than its prompt, since its client went: who has leased it sees to that. list is
 // what the server says of its slots since then; nil: it is asked.
-func (s *served) forgetEmptied(ctx context.Context, begun *slot, list []slotState) {
+func (s *served) forgetEmptied(ctx context.Context, begun *slot, list []api.Slot) {
 	if s.args.KeepsIdle {
 		return
 	}
 	if list == nil {
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), slotTime)
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), api.SlotTime)
 		defer cancel()
 		var err error
-		if list, err = s.api.slots(ctx); err != nil {
+		if list, err = s.api.Slots(ctx); err != nil {
 			s.log.Debug("looking at the slots", "err", err)
 		}
 	}
@@ -187,7 +188,7 @@ func (s *served) forgetEmptied(ctx context.Context, begun *slot, list []slotStat
 	for _, sl := range s.slots {
 		has := sl == begun || sl.working && len(list) == 0
 		for _, st := range list {
-			if n, known := st.holds(); st.ID == sl.id {
+			if n, known := st.Holds(); st.ID == sl.id {
 				has = has || st.Processing && sl.working || known && n >= fewTokens && (n >= len(sl.prompt.Tokens) || sl.working)
 			}
 		}

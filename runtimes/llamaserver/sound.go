@@ -181,7 +181,7 @@ func (s *served) maps(l *loaded, now []modelfile.Stamp) bool {
 
 // asleep reports whether the server has given its files up, and will load them again.
 func (s *served) asleep(ctx context.Context) bool {
-	p, err := s.api.props(ctx)
+	p, err := s.api.Props(ctx)
 	return err == nil && p.Sleeping
 }
 

@@ -275,13 +275,13 @@ func (f *Front) eraseSlots(ctx context.Context) {
 	a := f.api("")
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
-	list, err := a.slots(ctx)
+	list, err := a.Slots(ctx)
 	if err != nil {
 		return
 	}
 	for _, st := range list {
 		if !st.Processing {
-			a.erase(ctx, st.ID)
+			a.Erase(ctx, st.ID)
 		}
 	}
 }

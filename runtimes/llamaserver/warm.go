@@ -242,7 +242,7 @@ func (f *Front) warmNow(ctx context.Context, j *warmJob) (err error) {
 	v.own = true
 	key := j.keep.Key
 	if key == "" {
-		key = s.api.key
+		key = s.api.Key
 	}
 	if key != "" {
 		r.Header.Set("Authorization", "Bearer "+key)

@@ -23,6 +23,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/dormousekv/dormouse/runtimes/llamaserver/internal/api"
 	"github.com/dormousekv/dormouse/runtimes/llamaserver/internal/request"
 )
 
@@ -208,8 +209,8 @@ func TestAttachedServerStartsAgain(t *testing.T) {
 	r.saved()
 	end(cmd)
 	cmd = server()
-	direct := &api{base: u, client: http.DefaultClient}
-	r.eventually(func() bool { return direct.health(context.Background()) == nil })
+	direct := &api.Client{Base: u, Client: http.DefaultClient}
+	r.eventually(func() bool { return direct.Health(context.Background()) == nil })
 	if again := r.ask("/completion", story("Attached", 8)); !strings.HasPrefix(again.header, "hit") {
 		t.Errorf("the first answer of a server that was started again is %+v", again)
 	}

@@ -10,6 +10,7 @@ import (
 	"github.com/dormousekv/dormouse/kv"
 	"github.com/dormousekv/dormouse/runtimes/llamaserver/internal/api"
 	"github.com/dormousekv/dormouse/runtimes/llamaserver/internal/request"
+	"github.com/dormousekv/dormouse/runtimes/llamaserver/internal/trial"
 )
 
 // A request that goes on where a slot's last one ended, as an agent's next turn does, is sent to that slot at once: the server makes the prompt's tokens
@@ -100,7 +101,7 @@ func (s *served) continued(shape *request.Shape, kind string, pins bool, bare kv
 		return nil
 	}
 	for _, sl := range s.slots {
-		if sl.busy || sl.id >= s.usable || sl.last == nil || len(sl.prompt.Tokens) < fewTokens || sl.unsaved && !sl.kept {
+		if sl.busy || sl.id >= s.usable || sl.last == nil || len(sl.prompt.Tokens) < trial.FewTokens || sl.unsaved && !sl.kept {
 			continue
 		}
 		// Where a slot cannot go back to any place, it needs checkpoints that the server has made.
@@ -118,7 +119,7 @@ func (s *served) continued(shape *request.Shape, kind string, pins bool, bare kv
 			best = sl
 		}
 	}
-	if best == nil || s.overtaken.resting(kind) {
+	if best == nil || s.overtaken.Resting(kind) {
 		return nil
 	}
 	best.busy, best.used = true, time.Now()
@@ -143,7 +144,7 @@ func (s *served) unchanged(ctx context.Context, sl *slot) bool {
 		n, known := st.Holds()
 		same = same || st.ID == sl.id && !st.Processing && st.Last != nil && known && n >= held && (!s.watch || st.Task() == sl.task)
 	}
-	same = same && held >= fewTokens && len(sl.prompt.Tokens) == held && !slept && sl.last != nil
+	same = same && held >= trial.FewTokens && len(sl.prompt.Tokens) == held && !slept && sl.last != nil
 	s.mu.Unlock()
 	if slept {
 		s.woke(ctx)
@@ -199,14 +200,12 @@ func (s *served) caughtUp(k *sent, lay *layout, had kv.Prompt, r *http.Request, 
 	}
 	p.parted = s.parted(s.front.ctx, k.m, p, k.prompt, r, k.req)
 	k.plan = p
-	s.mu.Lock()
 	switch {
 	case !a.known:
-	case p.found >= a.cached+fewTokens: // a restore would have been better
-		s.overtaken.failed(p.kind)
+	case p.found >= a.cached+trial.FewTokens: // a restore would have been better
+		s.overtaken.Failed(p.kind)
 	default:
-		s.overtaken.worked(p.kind)
+		s.overtaken.Worked(p.kind)
 	}
-	s.mu.Unlock()
 	k.ended(a)
 }

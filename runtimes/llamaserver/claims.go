@@ -7,6 +7,7 @@ import (
 
 	"github.com/dormousekv/dormouse/runtimes/llamaserver/internal/api"
 	"github.com/dormousekv/dormouse/runtimes/llamaserver/internal/request"
+	"github.com/dormousekv/dormouse/runtimes/llamaserver/internal/trial"
 )
 
 // believed compares what the front believes of idle slots, and of the leased one, with what the server says: it empties slots when it sleeps, and
@@ -38,7 +39,7 @@ func (s *served) believe(list []api.Slot, sl *slot) (slept bool) {
 		}
 		n, known := st.Holds()
 		switch {
-		case st.Processing, known && n < fewTokens, known && n < len(had.prompt.Tokens) && s.watch: // somebody else's prompt may be in it
+		case st.Processing, known && n < trial.FewTokens, known && n < len(had.prompt.Tokens) && s.watch: // somebody else's prompt may be in it
 			had.forget()
 		case known && n < len(had.prompt.Tokens):
 			had.prompt = had.prompt.Prefix(n)
@@ -84,7 +85,7 @@ func (s *served) sameScales(ctx context.Context) error {
 
 // disproved has the front believe nothing more of idle slots when the server computed again what one was believed to hold.
 func (s *served) disproved(p *plan, a answered) {
-	if !a.known || p.restored > 0 || p.held < fewTokens || a.cached+1 >= p.held {
+	if !a.known || p.restored > 0 || p.held < trial.FewTokens || a.cached+1 >= p.held {
 		return
 	}
 	s.log.Info("a slot did not hold what it was believed to", "slot", p.slot.id, "believed", p.held, "reused", a.cached)

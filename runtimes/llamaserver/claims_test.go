@@ -183,29 +183,3 @@ func TestScalesChangeElsewhere(t *testing.T) {
 		t.Errorf("with another scale: %s", got.header)
 	}
 }
-
-// What is mapped is read as Linux writes it.
-func TestMappingsAreRead(t *testing.T) {
-	for line, want := range map[string]mapping{
-		"7f7ed2edf000-7f7ed2ffe000 r--s 00003000 fe:00 5326368                    /a/b c.gguf":           {"fe:00 5326368", "/a/b c.gguf", false},
-		"7f7ed2edf000-7f7ed2ffe000 r--s 00003000 fe:00 5326368                    /a/b c.gguf (deleted)": {"fe:00 5326368", "/a/b c.gguf", true},
-		"7ffd1c5f2000-7ffd1c614000 rw-p 00000000 00:00 0                          [stack]":               {},
-		"7ffd1c5f2000-7ffd1c614000 rw-p 00000000 00:00 0":                                                {},
-		"": {},
-	} {
-		if got, ok := parseMapping(line); got != want || ok != (want.path != "") {
-			t.Errorf("%q is read as %+v", line, got)
-		}
-	}
-	mapped := []mapping{{"1 7", "/m", true}, {"1 8", "/m", false}, {"1 9", "/moved", false}}
-	for _, c := range []struct {
-		path, inode string
-		want        held
-	}{
-		{"/m", "1 7", unseen}, {"/m", "1 8", first}, {"/m", "", last}, {"/m", "1 9", unseen}, {"/n", "1 9", first}, {"/n", "", unseen}, {"/m", "1 5", last},
-	} {
-		if got := heldOf(mapped, c.path, c.inode); got != c.want {
-			t.Errorf("%s, which had %q: %d, expected %d", c.path, c.inode, got, c.want)
-		}
-	}
-}

@@ -33,7 +33,7 @@ func (s *served) counts(ctx context.Context, req *request.Request, tokens int) e
 	case n != tokens:
 		s.log.Warn("the server counts other tokens of such prompts than the front: they pass for a while", "kind", kind, "server", n, "front", tokens)
 		s.mu.Lock()
-		s.differ.rest(kind)
+		s.differ.Rest(kind)
 		s.mu.Unlock()
 		return req.Unlike()
 	}

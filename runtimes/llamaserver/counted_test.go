@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/dormousekv/dormouse/runtimes/llamaserver/internal/request"
+	"github.com/dormousekv/dormouse/runtimes/llamaserver/internal/trial"
 )
 
 // Servers of other releases make functions of tools that are none, or refuse them: such requests pass and say which tools it is about, until the server
@@ -61,7 +62,7 @@ func TestServersThatTreatToolsOtherwise(t *testing.T) {
 				t.Errorf("without tools: %s", got.header)
 			}
 			for i := 0; strings.HasPrefix(ask(search).header, "pass"); i++ {
-				if i > restRequests {
+				if i > trial.RestRequests {
 					t.Fatal("it passes for good")
 				}
 			}

@@ -65,7 +65,7 @@ func (f *Front) Examine(ctx context.Context, within time.Duration) ([]Check, err
 // slotFiles says where slot files are.
 func (f *Front) slotFiles() Check {
 	is := f.folder.String()
-	if f.folder.onDisk() {
+	if f.folder.OnDisk() {
 		is += ". A folder in memory, which --slot-dir names, spares the disk: a tmpfs, or /dev/shm"
 	}
 	return Check{true, "slot files", is}

@@ -10,6 +10,8 @@ import (
 	"github.com/dormousekv/dormouse/internal/vfs"
 	"github.com/dormousekv/dormouse/kv"
 	"github.com/dormousekv/dormouse/runtimes/llamacpp/state"
+	"github.com/dormousekv/dormouse/runtimes/llamaserver/internal/slotfile"
+	"github.com/dormousekv/dormouse/runtimes/llamaserver/internal/trial"
 )
 
 // learn finds out how a server lays out its slot files: by how many caches with rows its model has.
@@ -33,7 +35,7 @@ func learn(file []byte) (format state.FileFormat, err error) {
 
 // saved is a slot on its way into the store.
 type saved struct {
-	file   *slotFile
+	file   *slotfile.File
 	prompt kv.Prompt // what it was known to hold
 	done   chan struct{}
 }
@@ -48,7 +50,7 @@ func (s *served) save(ctx context.Context, sl *slot) {
 	alone := !s.watch && s.foreign == 0 && s.passages == sl.foreign
 	adapted := len(s.adapters) > 0
 	s.mu.Unlock()
-	if m == nil || len(prompt.Tokens) < fewTokens || s.gone.Load() {
+	if m == nil || len(prompt.Tokens) < trial.FewTokens || s.gone.Load() {
 		return
 	}
 	if s.watch && s.replaced(ctx) {
@@ -78,7 +80,7 @@ func (s *served) save(ctx context.Context, sl *slot) {
 	f, _, err := s.saveSlot(ctx, id)
 	if err == nil {
 		if e := s.own(ctx, sl); e != nil { // a change came between
-			s.folder.done(f)
+			s.folder.Done(f)
 			<-s.puts
 			s.later(sl, e)
 			return
@@ -101,7 +103,7 @@ func (s *served) save(ctx context.Context, sl *slot) {
 	go func() {
 		defer s.wait.Done()
 		defer func() {
-			s.folder.done(f)
+			s.folder.Done(f)
 			s.mu.Lock()
 			s.pending = slices.DeleteFunc(s.pending, func(x *saved) bool { return x == w })
 			s.mu.Unlock()
@@ -131,7 +133,7 @@ func (s *served) save(ctx context.Context, sl *slot) {
 			s.front.wakes(err)
 		default: // the slot is known to its end, if nobody has taken it meanwhile
 			s.mu.Lock()
-			s.differ.worked(kind)
+			s.differ.Worked(kind)
 			if !sl.busy && len(sl.prompt.Tokens) > 0 && common(sl.prompt, prompt) == len(prompt.Tokens) && len(sl.prompt.Tokens) == len(prompt.Tokens) {
 				sl.prompt.Tokens = tokens
 			}
@@ -143,7 +145,7 @@ func (s *served) save(ctx context.Context, sl *slot) {
 // differs counts a prompt of which the server has made other tokens than the front. Once is nothing: a template that says the time does that.
 func (s *served) differs(kind string, err error) {
 	s.mu.Lock()
-	rests := s.differ.failed(kind)
+	rests := s.differ.Failed(kind)
 	s.mu.Unlock()
 	s.log.Warn("the server has made other tokens of a prompt than the front", "kind", kind, "err", err)
 	if rests {
@@ -157,7 +159,7 @@ var errOtherTokens = errors.New("the slot's tokens are not those of the prompt")
 // put stores a slot file, and gives the tokens that it held. Of a model with sliding windows that is done checkpoint by checkpoint, since each
 // has the window rows of another place.
 func (s *served) put(ctx context.Context, m *db.Model, lay *layout, w *saved) ([]int32, error) {
-	f, err := lay.format.Parse(w.file.bytes())
+	f, err := lay.format.Parse(w.file.Bytes())
 	if err != nil {
 		return nil, err
 	}
@@ -234,7 +236,7 @@ func (s *served) putRows(ctx context.Context, m *db.Model, prompt kv.Prompt, row
 
 // settled waits for saves under way that may hold more of a prompt than the slot does.
 func (s *served) settled(ctx context.Context, prompt kv.Prompt, held int) {
-	s.stored(ctx, func(w *saved) bool { return common(w.prompt, prompt) > held+fewTokens })
+	s.stored(ctx, func(w *saved) bool { return common(w.prompt, prompt) > held+trial.FewTokens })
 }
 
 // stored waits for saves under way.
@@ -260,7 +262,7 @@ func (s *served) stored(ctx context.Context, which func(*saved) bool) {
 func (s *served) restore(ctx context.Context, match *db.Match, lay *layout, sl *slot, prompt kv.Prompt) (int, int64, error) {
 	for {
 		n := match.Tokens()
-		if n < fewTokens {
+		if n < trial.FewTokens {
 			return 0, 0, nil
 		}
 		got, size, err := s.restoreTokens(ctx, match, lay, sl, prompt, n)
@@ -274,23 +276,23 @@ func (s *served) restore(ctx context.Context, match *db.Match, lay *layout, sl *
 func (s *served) restoreTokens(ctx context.Context, match *db.Match, lay *layout, sl *slot, prompt kv.Prompt, n int) (_ int, _ int64, err error) {
 	plan := lay.file(prompt.Tokens[:n], sl.id)
 	size := lay.format.Size(plan)
-	f, err := s.folder.create(int64(size))
+	f, err := s.folder.Create(int64(size))
 	if err != nil {
 		return 0, 0, err
 	}
 	defer func() {
 		if err != nil { // the server may read it later
-			f.close()
+			f.Close()
 		} else {
-			s.folder.done(f)
+			s.folder.Done(f)
 		}
 	}()
 	var file *state.File
 	if err := vfs.Guard(func() error { // where slot files lie on a disk, that may be full
-		file, _ = lay.format.Build(f.bytes(), plan)
+		file, _ = lay.format.Build(f.Bytes(), plan)
 		return nil
 	}); err != nil {
-		return 0, 0, fmt.Errorf("slot file %s cannot be written, its disk may be full: %w", f.path, err)
+		return 0, 0, fmt.Errorf("slot file %s cannot be written, its disk may be full: %w", f.Path, err)
 	}
 	got, err := match.Restore(ctx, lay.rows(sectionsOf(file.State), file.Recurrent, n))
 	if err != nil || got.Tokens < n {
@@ -309,11 +311,11 @@ func (s *served) restoreTokens(ctx context.Context, match *db.Match, lay *layout
 		}
 		return nil
 	}); err != nil {
-		return 0, 0, fmt.Errorf("slot file %s cannot be written, its disk may be full: %w", f.path, err)
+		return 0, 0, fmt.Errorf("slot file %s cannot be written, its disk may be full: %w", f.Path, err)
 	}
-	done, err := s.api.Act(ctx, "restore", sl.id, f.name)
+	done, err := s.api.Act(ctx, "restore", sl.id, f.Name)
 	if err != nil && s.makeRoom(ctx, sl) { // other slots had the cells
-		done, err = s.api.Act(ctx, "restore", sl.id, f.name)
+		done, err = s.api.Act(ctx, "restore", sl.id, f.Name)
 	}
 	if err != nil {
 		return 0, 0, err

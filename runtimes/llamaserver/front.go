@@ -18,6 +18,8 @@ import (
 	"github.com/dormousekv/dormouse/obs/figures"
 	"github.com/dormousekv/dormouse/runtimes/llamaserver/internal/api"
 	"github.com/dormousekv/dormouse/runtimes/llamaserver/internal/request"
+	"github.com/dormousekv/dormouse/runtimes/llamaserver/internal/slotfile"
+	"github.com/dormousekv/dormouse/runtimes/llamaserver/internal/trial"
 )
 
 // Options say how a front works. Dir is needed; everything else has a default.
@@ -54,7 +56,7 @@ type Front struct {
 	base    *url.URL
 	client  *http.Client
 	proxy   *httputil.ReverseProxy
-	folder  *slotFolder
+	folder  *slotfile.Folder
 	record  figures.Recorder
 	totals  totals
 	bodies  pace
@@ -77,7 +79,7 @@ type Front struct {
 	loaded map[string]*loaded // likewise
 	closed bool
 
-	refusals rests[refusedModel] // models of which nothing is kept
+	refusals trial.Cases[refusedModel] // models of which nothing is kept
 
 	explained explanations // where prompts parted, with their texts
 
@@ -125,20 +127,20 @@ func New(base *url.URL, args *Arguments, o Options) (*Front, error) {
 	if slots != "" && in != "" {
 		return nil, fmt.Errorf("llamaserver: %s (--slot-save-path) and %s (--slot-dir) both name the folder of slot files: name one", slots, in)
 	}
-	folder, err := newSlotFolder(slots, in, o.Dir)
+	folder, err := slotfile.NewFolder(slots, in, o.Dir)
 	switch {
 	case err != nil && in != "":
 		return nil, fmt.Errorf("llamaserver: no folder for slot files can be made in %s (Options.SlotDir, --slot-dir): %w", in, err)
 	case err != nil: // nowhere: the server is as it would be without a front
 		o.Logger.Warn("no folder for slot files: nothing is kept", "err", err)
-		folder = &slotFolder{}
-		folder.without(fmt.Errorf("no folder for slot files can be made: %w", err))
-	case folder.onDisk():
-		o.Logger.Warn("slot files lie on a disk: what slots hold is written there for a moment", "folder", folder.path)
+		folder = &slotfile.Folder{}
+		folder.Without(fmt.Errorf("no folder for slot files can be made: %w", err))
+	case folder.OnDisk():
+		o.Logger.Warn("slot files lie on a disk: what slots hold is written there for a moment", "folder", folder.Path)
 	default:
 		o.Logger.Info("slot files", "are", folder.String())
 	}
-	f := &Front{o: o, args: args, log: o.Logger, base: base, folder: folder, rules: rules, served: map[string]*served{}, loaded: map[string]*loaded{}, tried: make(chan struct{}), bodies: bodyPace, refusals: rests[refusedModel]{}}
+	f := &Front{o: o, args: args, log: o.Logger, base: base, folder: folder, rules: rules, served: map[string]*served{}, loaded: map[string]*loaded{}, tried: make(chan struct{}), bodies: bodyPace}
 	f.ctx, f.stop = context.WithCancel(context.Background())
 	f.dbState.Store(stateOf(ErrOpening))
 	f.record.Read() // counts are since now
@@ -387,7 +389,7 @@ func (f *Front) Close(ctx context.Context) error {
 		f.keepTotals(ctx)
 		err = store.Close()
 	}
-	return errors.Join(err, f.folder.close())
+	return errors.Join(err, f.folder.Close())
 }
 
 // Answered reports whether the server has ever answered.

@@ -90,7 +90,7 @@ func (f *Front) complete(w http.ResponseWriter, r *http.Request, s *served, req 
 	if err == nil {
 		kind := req.Kind()
 		s.mu.Lock()
-		if s.differ.resting(kind) {
+		if s.differ.Resting(kind) {
 			err = req.Unlike()
 		}
 		s.mu.Unlock()

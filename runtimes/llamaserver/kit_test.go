@@ -319,15 +319,15 @@ func nowhere(t *testing.T) *url.URL {
 // soil has the memory of the next slot file full of what no file has.
 func (r *rig) soil() {
 	r.t.Helper()
-	f, err := r.front.folder.create(8 << 20)
+	f, err := r.front.folder.Create(8 << 20)
 	if err != nil {
 		r.t.Fatal(err)
 	}
-	for i := range f.bytes() {
-		f.bytes()[i] = 0xa5
+	for i := range f.Bytes() {
+		f.Bytes()[i] = 0xa5
 	}
-	r.front.folder.spare.empty()
-	r.front.folder.done(f)
+	r.front.folder.DropSpare()
+	r.front.folder.Done(f)
 }
 
 // other has a test use the server of another variable of the environment.

@@ -7,6 +7,7 @@ import (
 
 	"github.com/dormousekv/dormouse/runtimes/llamaserver/internal/api"
 	"github.com/dormousekv/dormouse/runtimes/llamaserver/internal/request"
+	"github.com/dormousekv/dormouse/runtimes/llamaserver/internal/slotfile"
 )
 
 // left saves what a slot holds whose client has gone, before anybody else gets the slot: a long prompt was perhaps computed for the greater part. The slot
@@ -77,10 +78,10 @@ func (s *served) stopped(sl *slot) bool {
 }
 
 // holds notes what a slot holds whose client has gone, as its file says: the beginning of the prompt at least, or something else.
-func (s *served) holds(sl *slot, f *slotFile, lay *layout) {
+func (s *served) holds(sl *slot, f *slotfile.File, lay *layout) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	file, err := lay.format.Parse(f.bytes())
+	file, err := lay.format.Parse(f.Bytes())
 	if err != nil {
 		sl.forget()
 		return

@@ -9,6 +9,7 @@ import (
 	"github.com/dormousekv/dormouse/kv"
 	"github.com/dormousekv/dormouse/runtimes/internal/modelfile"
 	"github.com/dormousekv/dormouse/runtimes/llamaserver/internal/api"
+	"github.com/dormousekv/dormouse/runtimes/llamaserver/internal/proc"
 )
 
 // loaded is what is known of the files that a server has loaded. What the server computes belongs to them, and not to whatever lies at their
@@ -155,17 +156,17 @@ func (l *loaded) doubtful() bool {
 func (l *loaded) settle(s *served, model string, id *identity, idOf string) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	mapped := mappedBy(s.front.base)
+	mapped := proc.MappedBy(s.front.base)
 	inodes := map[string]string{}
 	for i, p := range l.paths {
-		inode, gone := inodeAt(mapped, p)
+		inode, gone := proc.InodeAt(mapped, p)
 		if gone { // it was replaced before it was looked at
 			l.stamps[i] = modelfile.Stamp{Path: p}
 			return l.doubt(s, stampsOf(l.paths))
 		}
 		if inode != "" {
 			inodes[p] = inode
-		} else if began, ok := startOf(s.front.base); ok && s.front.o.Attach != "" && l.stamps[i].ChangedAfter(began) {
+		} else if began, ok := proc.StartOf(s.front.base); ok && s.front.o.Attach != "" && l.stamps[i].ChangedAfter(began) {
 			l.stamps[i] = modelfile.Stamp{Path: p}
 			return l.doubt(s, stampsOf(l.paths))
 		}

@@ -12,6 +12,7 @@ import (
 
 	"github.com/dormousekv/dormouse/internal/gguf/ggufgen"
 	"github.com/dormousekv/dormouse/runtimes/llamaserver/internal/api"
+	"github.com/dormousekv/dormouse/runtimes/llamaserver/internal/proc"
 )
 
 // two are copies of one small model with different weights, of the same size, in a folder of their own.
@@ -298,7 +299,7 @@ func TestChangeBeforeASave(t *testing.T) {
 
 // A server that has its file mapped goes on with it when another is moved to its place, and so does the front.
 func TestMappedFileIsReplaced(t *testing.T) {
-	if mappedBy(plainURL(t)) == nil {
+	if proc.MappedBy(plainURL(t)) == nil {
 		t.Skip("SKIPPED: what a server has mapped is not to be seen here")
 	}
 	for _, name := range []string{"renamed", "moved away"} {

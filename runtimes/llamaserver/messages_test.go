@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+
+	"github.com/dormousekv/dormouse/runtimes/llamaserver/internal/trial"
 )
 
 // The front cannot name the slot of a request to /v1/messages, and llama-server goes on in a slot only if it has more than a tenth of the prompt: less than
@@ -21,7 +23,7 @@ func TestLittleOfMessagesIsNotRestored(t *testing.T) {
 	r.ask("/v1/messages", messages(0))
 	r.saved()
 	r.killServer()
-	for n := 1; n <= maxFailed+1; n++ {
+	for n := 1; n <= trial.MaxFailed+1; n++ {
 		got := r.ask("/v1/messages", messages(n))
 		if got.status != 200 || !got.a.known {
 			t.Fatalf("%+v", got)

@@ -8,6 +8,7 @@ import (
 	"github.com/dormousekv/dormouse/kv"
 	"github.com/dormousekv/dormouse/obs/figures"
 	"github.com/dormousekv/dormouse/runtimes/llamaserver/internal/request"
+	"github.com/dormousekv/dormouse/runtimes/llamaserver/internal/trial"
 )
 
 // outcome says what became of a plan, and why no more.
@@ -30,7 +31,7 @@ func (p *plan) reused(a answered) (n int, known bool) {
 	if n = max(p.restored, p.held); a.known {
 		n = a.cached
 	}
-	if n < fewTokens {
+	if n < trial.FewTokens {
 		n = 0
 	}
 	return n, a.known
@@ -60,7 +61,7 @@ func (p *plan) header(a answered) string {
 func (p *plan) code(a answered) string {
 	n, _ := p.reused(a)
 	switch {
-	case n == 0 && max(p.restored, p.held) >= fewTokens:
+	case n == 0 && max(p.restored, p.held) >= trial.FewTokens:
 		return figures.NotReused
 	case n > 0 && p.restored == 0 && p.parts && p.why == "": // the slot had been another conversation's
 		return figures.Code(kv.Diverged)

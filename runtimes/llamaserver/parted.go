@@ -16,6 +16,7 @@ import (
 	"github.com/dormousekv/dormouse/obs/figures"
 	"github.com/dormousekv/dormouse/runtimes/llamaserver/internal/causes"
 	"github.com/dormousekv/dormouse/runtimes/llamaserver/internal/request"
+	"github.com/dormousekv/dormouse/runtimes/llamaserver/internal/trial"
 )
 
 // Where prompts part. Of a request that reuses less than nine tenths of its prompt the front says at which token that parted from the nearest prompt that is
@@ -78,7 +79,7 @@ func (s *served) nearestSlot(prompt kv.Prompt) (best nearest) {
 }
 
 // early reports whether so little of a prompt is reused that it matters where it parted from others.
-func early(reused, asked int) bool { return asked >= fewTokens && 10*reused < 9*asked }
+func early(reused, asked int) bool { return asked >= trial.FewTokens && 10*reused < 9*asked }
 
 // parted is where a prompt parts from the nearest one, if it reuses little; nil: it does not, or nobody knows. It is called before the request is
 // sent, and looks at the index and at one or two records.

@@ -17,6 +17,7 @@ import (
 	"github.com/dormousekv/dormouse/kv"
 	"github.com/dormousekv/dormouse/obs/figures"
 	"github.com/dormousekv/dormouse/runtimes/llamaserver/internal/request"
+	"github.com/dormousekv/dormouse/runtimes/llamaserver/internal/trial"
 )
 
 // Keep names the prefix of a request: all that comes before the last message of the user.
@@ -103,8 +104,8 @@ func (f *Front) prefix(ctx context.Context, k *Keep, req *request.Request) (s *s
 	if len(p.Tokens) >= s.context {
 		return s, p, fmt.Errorf("it has %d tokens: a slot has room for %d", len(p.Tokens), s.context)
 	}
-	if len(p.Tokens) < fewTokens {
-		return s, p, fmt.Errorf("it has %d tokens: expected at least %d, since fewer are quicker computed than found", len(p.Tokens), fewTokens)
+	if len(p.Tokens) < trial.FewTokens {
+		return s, p, fmt.Errorf("it has %d tokens: expected at least %d, since fewer are quicker computed than found", len(p.Tokens), trial.FewTokens)
 	}
 	if p.Adapters, err = s.adaptersOf(req); err != nil {
 		return s, p, err

@@ -10,6 +10,7 @@ import (
 	"github.com/dormousekv/dormouse/obs/figures"
 	"github.com/dormousekv/dormouse/runtimes/llamaserver/internal/api"
 	"github.com/dormousekv/dormouse/runtimes/llamaserver/internal/request"
+	"github.com/dormousekv/dormouse/runtimes/llamaserver/internal/trial"
 )
 
 // plan is what was decided for a request.
@@ -94,7 +95,7 @@ func (s *served) begin(ctx context.Context, m *db.Model, lay *layout, sl *slot, 
 		s.mu.Lock()
 		sl.prompt, sl.unsaved, sl.pure, sl.empty = prompt.Prefix(n), false, soiled, false
 		s.mu.Unlock()
-		s.costs.restored(p.lookup+p.load, n, n-p.held)
+		s.costs.Restored(p.lookup+p.load, n, n-p.held)
 	}
 	return p
 }
@@ -106,16 +107,16 @@ const leastChosen = 10
 // notWorth is why what was found is not restored: a code, or none.
 func (s *served) notWorth(p *plan) string {
 	lacking := p.found - p.held
-	if lacking < fewTokens {
+	if lacking < trial.FewTokens {
 		return figures.TooFew
 	}
 	s.mu.Lock()
-	rests := s.notReused.resting(p.kind)
+	rests := s.notReused.Resting(p.kind)
 	s.mu.Unlock()
 	switch {
 	case rests:
 		return figures.NotReused
-	case !s.costs.pays(p.found, lacking):
+	case !s.costs.Pays(p.found, lacking):
 		return figures.TooSlow
 	}
 	return ""
@@ -205,7 +206,7 @@ func (s *served) finished(p *plan, prompt kv.Prompt, a answered) {
 		s.mu.Unlock()
 		return
 	}
-	s.costs.computed(a.prefill, a.prompt)
+	s.costs.Computed(a.prefill, a.prompt)
 	if p.restored == 0 {
 		return
 	}
@@ -215,13 +216,13 @@ func (s *served) finished(p *plan, prompt kv.Prompt, a answered) {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.notReused.worked(p.kind)
+	s.notReused.Worked(p.kind)
 }
 
 // unused counts a restore that the server did not reuse.
 func (s *served) unused(p *plan, a answered) {
 	s.mu.Lock()
-	rests := s.notReused.failed(p.kind)
+	rests := s.notReused.Failed(p.kind)
 	p.slot.adapted = false
 	s.mu.Unlock()
 	s.log.Warn("restored but not reused", "model", s.name, "kind", p.kind, "slot", p.slot.id, "restored", p.restored, "reused", a.cached)

@@ -16,6 +16,7 @@ import (
 	"github.com/dormousekv/dormouse/runtimes/internal/portrait"
 	"github.com/dormousekv/dormouse/runtimes/llamacpp/state"
 	"github.com/dormousekv/dormouse/runtimes/llamaserver/internal/api"
+	"github.com/dormousekv/dormouse/runtimes/llamaserver/internal/proc"
 	"github.com/dormousekv/dormouse/runtimes/llamaserver/internal/request"
 )
 
@@ -53,7 +54,7 @@ func (s *served) prepare(ctx context.Context) error {
 		}
 	}
 	if s.front.o.Attach != "" { // where its arguments are to be seen, they count
-		a, err := ParseArguments(startedAs(s.front.base))
+		a, err := ParseArguments(proc.StartedAs(s.front.base))
 		if err == nil && a.Refused != "" {
 			return fmt.Errorf("%w: %s", request.PassArgs, a.Refused)
 		}
@@ -64,8 +65,8 @@ func (s *served) prepare(ctx context.Context) error {
 		return fmt.Errorf("%w: %s", request.PassArgs, s.args.Refused)
 	case p.TotalSlots == 0:
 		return fmt.Errorf("%w: the server has none", request.PassSlots)
-	case s.folder.missing() != nil:
-		return fmt.Errorf("%w: %w", request.PassSlots, s.folder.missing())
+	case s.folder.Missing() != nil:
+		return fmt.Errorf("%w: %w", request.PassSlots, s.folder.Missing())
 	}
 	var list []api.Adapter
 	if len(s.args.Adapters) > 0 || s.front.o.Attach != "" { // it waits for a server that is at work
@@ -253,11 +254,11 @@ func (s *served) probe(ctx context.Context, id *identity) (*layout, kv.Descripto
 	if err != nil {
 		return fail(fmt.Errorf("%w: %w", request.PassSlots, err))
 	}
-	defer f.close()
+	defer f.Close()
 	if done.Saved == 0 {
 		return fail(errors.New("a request has cleared the slot meanwhile"))
 	}
-	format, err := learn(f.bytes())
+	format, err := learn(f.Bytes())
 	if err != nil {
 		return fail(fmt.Errorf("%w: %w", request.PassSlots, err))
 	}
@@ -265,7 +266,7 @@ func (s *served) probe(ctx context.Context, id *identity) (*layout, kv.Descripto
 	if err != nil {
 		return fail(fmt.Errorf("%w: %w", request.PassModel, err))
 	}
-	file, err := format.Parse(f.bytes())
+	file, err := format.Parse(f.Bytes())
 	if err != nil {
 		return fail(fmt.Errorf("%w: %w", request.PassSlots, err))
 	}

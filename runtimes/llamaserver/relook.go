@@ -17,30 +17,17 @@ type refusedModel struct {
 // refusedFor notes that nothing is kept of a model: it is looked at again after some requests, or some time. A file that could not be read may be there
 // again, and a slot that could not be saved.
 func (f *Front) refusedFor(model string, why request.Pass) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.refusals.rest(refusedModel{model, why})
+	f.refusals.Rest(refusedModel{model, why})
 }
 
 // looks is how often a model was refused in a row.
 func (f *Front) looks(model string, why request.Pass) int {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if c := f.refusals[refusedModel{model, why}]; c != nil {
-		return c.times
-	}
-	return 0
+	return f.refusals.Times(refusedModel{model, why})
 }
 
 // keptOf forgets that a model was refused.
 func (f *Front) keptOf(model string) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	for of := range f.refusals {
-		if of.model == model {
-			f.refusals.worked(of)
-		}
-	}
+	f.refusals.WorkedAll(func(of refusedModel) bool { return of.model == model })
 }
 
 // lookAgain has a refused model prepared anew, in the background, if it is time for that. What the server was started with stays as it is, and the
@@ -51,7 +38,7 @@ func (f *Front) lookAgain(s *served, why request.Pass) {
 	}
 	f.mu.Lock()
 	model, of := s.api.Model, refusedModel{s.api.Model, why}
-	again := f.served[model] == s && f.refusals[of] != nil && !f.refusals.resting(of)
+	again := f.served[model] == s && f.refusals.Times(of) > 0 && !f.refusals.Resting(of)
 	if again {
 		s.lost()
 		delete(f.served, model)

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/dormousekv/dormouse/runtimes/llamaserver/internal/request"
+	"github.com/dormousekv/dormouse/runtimes/llamaserver/internal/trial"
 )
 
 // A server whose rows are others than those of the first one with its identity is not left alone for good: it gets a part of the store for itself,
@@ -36,7 +37,7 @@ func TestOtherRowsAreKeptApart(t *testing.T) {
 		r.settled()
 		return !strings.HasPrefix(got.header, "pass")
 	})
-	if passed < restRequests {
+	if passed < trial.RestRequests {
 		t.Errorf("after %d requests it is already sure", passed)
 	}
 	if text["other"] == text[""] {
@@ -88,7 +89,7 @@ func TestRefusedModelIsLookedAtAgain(t *testing.T) {
 	}
 	folder()
 	for i := 0; !strings.HasPrefix(r.ask("/completion", story("Back", 6)).header, "miss"); i++ {
-		if i > 5*restRequests {
+		if i > 5*trial.RestRequests {
 			t.Fatal("it is never looked at again")
 		}
 	}

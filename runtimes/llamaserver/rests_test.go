@@ -10,121 +10,11 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/dormousekv/dormouse/internal/gguf/ggufgen"
+	"github.com/dormousekv/dormouse/runtimes/llamaserver/internal/trial"
 )
-
-// Whatever is switched off comes back by itself, after some requests or some time; one surprise switches nothing off, and what fails again is
-// left alone for longer.
-func TestRests(t *testing.T) { synctest.Test(t, testRests) }
-
-func testRests(t *testing.T) {
-	r := rests[string]{}
-	for range maxFailed - 1 {
-		if r.failed("a") || r.resting("a") {
-			t.Fatal("it rests after less than three failures")
-		}
-	}
-	r.worked("a")
-	for range maxFailed - 1 {
-		r.failed("a")
-	}
-	if !r.failed("a") || r.resting("b") {
-		t.Error("three failures in a row are no reason to rest, or one to rest for others")
-	}
-	requests := func() (n int) {
-		for r.resting("a") {
-			n++
-		}
-		return n
-	}
-	if n := requests(); n != restRequests {
-		t.Errorf("it rests for %d requests, expected %d", n, restRequests)
-	}
-	for i, last := 0, restRequests; i < 8; i++ {
-		if !r.failed("a") {
-			t.Fatal("what was tried and failed does not rest")
-		}
-		n := requests()
-		if n < last || n > restRequests<<maxDoubled {
-			t.Errorf("it rests for %d requests after %d", n, last)
-		}
-		last = n
-	}
-	r.failed("a")
-	time.Sleep(restTime << maxDoubled)
-	if r.resting("a") {
-		t.Error("time does not end a rest")
-	}
-	r.failed("a")
-	r.worked("a")
-	if r.resting("a") || r.failed("a") {
-		t.Error("what worked is held against it")
-	}
-	for i := range 10 * maxCases {
-		r.failed(fmt.Sprint(i))
-	}
-	if len(r) > maxCases {
-		t.Errorf("%d cases are remembered", len(r))
-	}
-}
-
-// One restore that took long says nothing of the next: not as the first, nor among others. What takes long time after time is left alone, by its size,
-// and tried again.
-func TestCosts(t *testing.T) {
-	for _, slowAt := range []int{0, 1, 2, 5, 11} {
-		var c costs
-		c.computed(time.Second, 1000)
-		for i := range 12 {
-			d := 10 * time.Millisecond
-			if i == slowAt {
-				d = time.Minute
-			}
-			if !c.pays(1000, 1000) {
-				t.Errorf("restore %d does not pay, number %d took long", i, slowAt)
-			}
-			c.restored(d, 1000, 1000)
-		}
-		if !c.pays(1000, 1000) {
-			t.Errorf("after restore %d took long, none pays", slowAt)
-		}
-	}
-	var c costs
-	c.computed(time.Second, 1000)
-	for range fewMeasured {
-		c.restored(time.Minute, 1000, 1000)
-	}
-	tried := 0
-	for range 60 {
-		if c.pays(1000, 1000) {
-			tried++
-			c.restored(time.Minute, 1000, 1000)
-		}
-		if !c.pays(10_000, 10_000) || !c.pays(100, 100) {
-			t.Error("other sizes are left alone, too")
-		}
-	}
-	if tried == 0 || tried > 4 || len(c.resting()) != 1 {
-		t.Errorf("what never pays was tried %d times of 60; left alone: %v", tried, c.resting())
-	}
-	for n := 0; !c.pays(1000, 1000); n++ {
-		if n > restRequests<<maxDoubled {
-			t.Fatal("it is never tried again")
-		}
-	}
-	c.restored(time.Millisecond, 1000, 1000) // the disk is quick again
-	for range 5 {
-		if !c.pays(1000, 1000) || len(c.resting()) > 0 {
-			t.Errorf("what pays again is left alone: %v", c.resting())
-		}
-		c.restored(time.Millisecond, 1000, 1000)
-	}
-	if c = (costs{}); c.pays(31, 31) == false { // how few are too few is not a matter of what it costs
-		t.Error("without figures nothing pays")
-	}
-}
 
 // between puts a proxy between a front and its server.
 func (r *rig) between(before func(*http.Request)) {
@@ -180,7 +70,7 @@ func TestSlowRestore(t *testing.T) {
 	}
 	hold.Store(0)
 	for i := 0; !strings.HasPrefix(said, "hit"); i++ {
-		if i > 4*restRequests {
+		if i > 4*trial.RestRequests {
 			t.Fatalf("it is not tried again: %s", said)
 		}
 		said = ask(1 + i).header
@@ -267,11 +157,11 @@ func TestNotReused(t *testing.T) {
 		ask(i, grammar)
 	}
 	forgets.Store(true)
-	for i := range maxFailed {
+	for i := range trial.MaxFailed {
 		ask(i, grammar)
 	}
 	if said := ask(0, grammar) + ask(1, grammar); !strings.Contains(said, "miss; reason=not_reused") {
-		t.Errorf("after %d restores for nothing: %s", maxFailed, said)
+		t.Errorf("after %d restores for nothing: %s", trial.MaxFailed, said)
 	}
 	forgets.Store(false)
 	if m := r.front.servedFor("").status(); len(m.Resting) != 1 || m.Resting[0].Reason != "not_reused" || m.Resting[0].Case != "completion with grammar" {
@@ -281,7 +171,7 @@ func TestNotReused(t *testing.T) {
 		t.Errorf("other requests: %s", said)
 	}
 	for i := 0; !strings.HasPrefix(ask(i, grammar), "hit"); i++ {
-		if i > 2*restRequests {
+		if i > 2*trial.RestRequests {
 			t.Fatal("it is not tried again")
 		}
 	}
@@ -322,12 +212,12 @@ func TestPromptsThatDiffer(t *testing.T) {
 			t.Fatalf("after one prompt of another length: %d %s", got.status, got.header)
 		}
 	}
-	clock = maxFailed
-	for range maxFailed {
+	clock = trial.MaxFailed
+	for range trial.MaxFailed {
 		chat(true)
 	}
 	if got := chat(true); got.header != "pass; reason=rendered_otherwise" {
-		t.Errorf("after %d in a row: %s", maxFailed, got.header)
+		t.Errorf("after %d in a row: %s", trial.MaxFailed, got.header)
 	}
 	if m := r.front.servedFor("").status(); len(m.Resting) != 1 || m.Resting[0].Case != "chat with tools" || m.Resting[0].Reason != "rendered_otherwise" {
 		t.Errorf("the status says %+v", m.Resting)
@@ -336,7 +226,7 @@ func TestPromptsThatDiffer(t *testing.T) {
 		t.Errorf("a chat without tools: %s", got.header)
 	}
 	for i := 0; strings.HasPrefix(chat(true).header, "pass"); i++ {
-		if i > restRequests {
+		if i > trial.RestRequests {
 			t.Fatal("chats with tools pass for good")
 		}
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 
 	"github.com/dormousekv/dormouse/runtimes/llamaserver/internal/api"
+	"github.com/dormousekv/dormouse/runtimes/llamaserver/internal/proc"
 )
 
 // seen is what tells a server from one that somebody else has started in its place.
@@ -23,7 +24,7 @@ func (s *served) at() string {
 	if s.front.o.Attach == "" {
 		return ""
 	}
-	return listener(s.front.base)
+	return proc.Listener(s.front.base)
 }
 
 // replaced reports whether a server that the front has not started is another one now: another model, or started again, maybe with other arguments. All

@@ -12,6 +12,8 @@ import (
 	"github.com/dormousekv/dormouse/db"
 	"github.com/dormousekv/dormouse/runtimes/llamaserver/internal/api"
 	"github.com/dormousekv/dormouse/runtimes/llamaserver/internal/request"
+	"github.com/dormousekv/dormouse/runtimes/llamaserver/internal/slotfile"
+	"github.com/dormousekv/dormouse/runtimes/llamaserver/internal/trial"
 )
 
 // served is a model that runs in the server, with its slots. What is done to slots, and every request that begins to work in one, goes
@@ -19,14 +21,14 @@ import (
 type served struct {
 	api    *api.Client
 	loaded *loaded
-	folder *slotFolder
+	folder *slotfile.Folder
 	log    *slog.Logger
 	front  *Front
 	args   *Arguments // of the server; of a router, those of the server that it starts for the model
 	watch  bool       // slots change without the front: others use the server, or it is started and ended by a router
 	turn   chan struct{}
 	born   time.Time
-	costs  costs
+	costs  trial.Costs
 	puts   chan struct{} // how many saved slots may wait to be stored
 	wait   sync.WaitGroup
 
@@ -47,10 +49,10 @@ type served struct {
 	refused   error  // why nothing is cached; nil: all is well
 	doubt     error  // why nothing is just now: it is looked at again with each request
 	adapters  []api.Adapter
-	notReused rests[string]   // kinds of requests for which the server did not reuse what was restored
-	differ    rests[string]   // kinds of requests whose prompts the server renders in another way
-	counted   map[string]bool // kinds of requests of which the server has counted as many tokens as the front
-	overtaken rests[string]   // kinds of requests of which more was stored than the slot had to which they were sent ahead
+	notReused trial.Cases[string] // kinds of requests for which the server did not reuse what was restored
+	differ    trial.Cases[string] // kinds of requests whose prompts the server renders in another way
+	counted   map[string]bool     // kinds of requests of which the server has counted as many tokens as the front
+	overtaken trial.Cases[string] // kinds of requests of which more was stored than the slot had to which they were sent ahead
 	pending   []*saved
 	admitted  map[[sha256.Size]byte]bool // hashes of API keys that the server takes
 	answers   atomic.Int64               // when the server was first seen to answer, in Unix nanoseconds; 0: it does not
@@ -63,7 +65,7 @@ type served struct {
 func newServed(f *Front, a *api.Client) *served {
 	return &served{
 		api: a, front: f, loaded: f.loadedBy(a.Model), folder: f.folder, log: f.log, args: f.args, watch: f.o.Attach != "" || f.args.Router,
-		turn: make(chan struct{}, 1), born: time.Now(), prepared: make(chan struct{}), hold: newHold(), puts: make(chan struct{}, 2), notReused: rests[string]{}, differ: rests[string]{}, overtaken: rests[string]{}, passing: map[string]int{},
+		turn: make(chan struct{}, 1), born: time.Now(), prepared: make(chan struct{}), hold: newHold(), puts: make(chan struct{}, 2), passing: map[string]int{},
 		admitted: map[[sha256.Size]byte]bool{}, counted: map[string]bool{},
 	}
 }

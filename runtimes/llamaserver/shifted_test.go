@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/dormousekv/dormouse/runtimes/llamaserver/internal/api"
+	"github.com/dormousekv/dormouse/runtimes/llamaserver/internal/proc"
 )
 
 // shiftable are two prompts: of the whole one, a server that shifts rows takes all of the short one but a few tokens.
@@ -151,7 +152,7 @@ func TestAttachedServerThatShifts(t *testing.T) {
 	want := alone(t, body(short, nil), args...)
 	folder := t.TempDir()
 	base := plain(t, append(args, "--slot-save-path", folder, "--cache-reuse", "16")...)
-	if command, _ := startedAs(must(t, base)); command != nil {
+	if command, _ := proc.StartedAs(must(t, base)); command != nil {
 		r := attachedAt(t, base, folder, &Arguments{})
 		if got := r.ask("/completion", body(whole, nil)); got.header != "pass; reason=server_arguments" {
 			t.Errorf("its arguments can be seen: %s", got.header)

@@ -21,7 +21,7 @@ func TestSlotFolderIsRemoved(t *testing.T) {
 		if err := os.RemoveAll(r.front.SlotFolder()); err != nil {
 			t.Fatal(err)
 		}
-		r.front.folder.spare.empty()
+		r.front.folder.DropSpare()
 		for _, body := range []object{a, b, story("Third", 8)} {
 			got := r.ask("/completion", body)
 			if body["prompt"] == a["prompt"] && !strings.HasPrefix(got.header, "hit") {
@@ -30,7 +30,7 @@ func TestSlotFolderIsRemoved(t *testing.T) {
 			r.saved()
 		}
 	}
-	if _, err := vfs.AcquireLock(filepath.Join(r.front.SlotFolder(), folderLock), true); err == nil {
+	if _, err := vfs.AcquireLock(filepath.Join(r.front.SlotFolder(), "LOCK"), true); err == nil {
 		t.Error("the folder is not locked: the next front will remove it")
 	}
 	if info, err := os.Stat(r.front.SlotFolder()); err != nil || info.Mode().Perm() != 0o700 {

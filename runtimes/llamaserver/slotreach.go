@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/dormousekv/dormouse/runtimes/llamaserver/internal/api"
+	"github.com/dormousekv/dormouse/runtimes/llamaserver/internal/proc"
+	"github.com/dormousekv/dormouse/runtimes/llamaserver/internal/slotfile"
 )
 
 // A server need not reach what this process gives it. In another PID namespace it cannot follow links to memory of this process; as another user
@@ -16,13 +18,13 @@ import (
 // time it is tried: with links, and if they fail, with ordinary files, of the server's user if need be.
 
 // saveSlot has the server save a slot into a new file, which is mapped. The caller closes it, or gives it to done.
-func (s *served) saveSlot(ctx context.Context, id int) (*slotFile, api.Done, error) {
+func (s *served) saveSlot(ctx context.Context, id int) (*slotfile.File, api.Done, error) {
 	f, done, err := s.saveOnce(ctx, id)
 	if err == nil || s.reached.Load() || !notWritten(err) {
 		return f, done, err
 	}
 	first := err
-	who, known := userOf(s.front.base)
+	who, known := proc.UserOf(s.front.base)
 	if !known {
 		who = os.Geteuid()
 	}
@@ -32,7 +34,7 @@ func (s *served) saveSlot(ctx context.Context, id int) (*slotFile, api.Done, err
 			return nil, done, fmt.Errorf("%w: %s", first, s.whyUnreached(who))
 		}
 	}
-	back, err := s.folder.plain(owner)
+	back, err := s.folder.Plain(owner)
 	if err != nil {
 		return nil, done, errors.Join(first, err)
 	}
@@ -44,7 +46,7 @@ func (s *served) saveSlot(ctx context.Context, id int) (*slotFile, api.Done, err
 		return nil, done, err
 	}
 	log := s.log.Info
-	if s.folder.onDisk() {
+	if s.folder.OnDisk() {
 		log = s.log.Warn
 	}
 	log("the server cannot follow links to memory of this process: slot files are files of their own now", "are", s.folder.String(), "because", s.whyUnreached(who))
@@ -60,20 +62,20 @@ func notWritten(err error) bool {
 	return errors.Is(err, errElsewhere) || errors.As(err, &status) && status.Status >= 400 && status.Status != http.StatusServiceUnavailable && !api.Unsupported(err)
 }
 
-func (s *served) saveOnce(ctx context.Context, id int) (*slotFile, api.Done, error) {
-	f, err := s.folder.create(0)
+func (s *served) saveOnce(ctx context.Context, id int) (*slotfile.File, api.Done, error) {
+	f, err := s.folder.Create(0)
 	if err != nil {
 		return nil, api.Done{}, err
 	}
-	done, err := s.api.Act(ctx, "save", id, f.name)
+	done, err := s.api.Act(ctx, "save", id, f.Name)
 	if err == nil {
-		err = f.remap()
+		err = f.Remap()
 	}
-	if err == nil && f.size == 0 {
-		err = fmt.Errorf("%s: %w", f.path, errElsewhere)
+	if err == nil && f.Size == 0 {
+		err = fmt.Errorf("%s: %w", f.Path, errElsewhere)
 	}
 	if err != nil {
-		f.close()
+		f.Close()
 		return nil, done, err
 	}
 	s.reached.Store(true)
@@ -93,15 +95,15 @@ func (s *served) reaches(ctx context.Context) bool {
 	defer cancel()
 	f, _, err := s.saveSlot(short, 0)
 	if err == nil {
-		f.close()
+		f.Close()
 	}
 	return err == nil || !notWritten(err) // what is at work is tried when it is saved
 }
 
 // whyUnreached says in words what keeps the server, which runs as a user, from slot files, and what to do about it.
 func (s *served) whyUnreached(user int) string {
-	path := s.folder.path
-	why := sandbox(s.front.base, path)
+	path := s.folder.Path
+	why := proc.Sandbox(s.front.base, path)
 	if me := os.Geteuid(); user >= 0 && user != me && why == "" {
 		why = fmt.Sprintf("it runs as user %d and this process as user %d, so neither can open what the other has", user, me)
 	}

@@ -93,14 +93,14 @@ func TestSandboxedServer(t *testing.T) {
 				if err != nil || info.Mode().Perm()&0o066 != 0 {
 					t.Errorf("others can list the folder of slot files: %v %v", info.Mode(), err)
 				}
-				f, err := r.front.folder.create(5)
+				f, err := r.front.folder.Create(5)
 				if err != nil {
 					t.Fatal(err)
 				}
-				if info, err := os.Stat(f.path); err != nil || info.Mode().Perm() != 0o600 {
+				if info, err := os.Stat(f.Path); err != nil || info.Mode().Perm() != 0o600 {
 					t.Errorf("others can read slot files: %v %v", info.Mode(), err)
 				}
-				f.close()
+				f.Close()
 				r.stop()
 				if _, err := os.Stat(r.front.SlotFolder()); err == nil {
 					t.Error("the folder of slot files is left")

@@ -8,6 +8,7 @@ import (
 	"github.com/dormousekv/dormouse/kv"
 	"github.com/dormousekv/dormouse/runtimes/llamaserver/internal/api"
 	"github.com/dormousekv/dormouse/runtimes/llamaserver/internal/request"
+	"github.com/dormousekv/dormouse/runtimes/llamaserver/internal/trial"
 )
 
 // slot is a sequence of the server, as far as the front knows it. The fields are guarded by served.mu; who has leased a slot may
@@ -189,7 +190,7 @@ func (s *served) forgetEmptied(ctx context.Context, begun *slot, list []api.Slot
 		has := sl == begun || sl.working && len(list) == 0
 		for _, st := range list {
 			if n, known := st.Holds(); st.ID == sl.id {
-				has = has || st.Processing && sl.working || known && n >= fewTokens && (n >= len(sl.prompt.Tokens) || sl.working)
+				has = has || st.Processing && sl.working || known && n >= trial.FewTokens && (n >= len(sl.prompt.Tokens) || sl.working)
 			}
 		}
 		if !has {

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/dormousekv/dormouse/runtimes/internal/modelfile"
+	"github.com/dormousekv/dormouse/runtimes/llamaserver/internal/proc"
 	"github.com/dormousekv/dormouse/runtimes/llamaserver/internal/request"
 )
 
@@ -64,7 +65,7 @@ func (s *served) compare(ctx context.Context, l *loaded) (wait <-chan struct{}, 
 	}
 	if len(others) > 0 {
 		switch s.heldOf(l, others) {
-		case first:
+		case proc.OldFile:
 			if how == modelfile.Another {
 				for _, p := range others {
 					l.strayed[p] = true
@@ -75,7 +76,7 @@ func (s *served) compare(ctx context.Context, l *loaded) (wait <-chan struct{}, 
 				return nil, nil
 			}
 			l.strayed = map[string]bool{}
-		case last:
+		case proc.NewFile:
 			return nil, l.anew(now)
 		default:
 			if s.asleep(ctx) { // it loads what lies there, whatever that is: to read it may take longer than it sleeps
@@ -150,28 +151,28 @@ func (l *loaded) doubt(s *served, now []modelfile.Stamp) error {
 }
 
 // heldOf is which files the server has mapped of some paths. The caller holds l.mu.
-func (s *served) heldOf(l *loaded, paths []string) held {
-	mapped := mappedBy(s.front.base)
-	out := held(-1)
+func (s *served) heldOf(l *loaded, paths []string) proc.Held {
+	mapped := proc.MappedBy(s.front.base)
+	out := proc.Held(-1)
 	for _, p := range paths {
-		h := heldOf(mapped, p, l.inodes[p])
+		h := proc.HeldOf(mapped, p, l.inodes[p])
 		if out >= 0 && h != out {
-			return unseen
+			return proc.Unknown
 		}
 		out = h
 	}
-	if out == last && !slices.Equal(stampsOf(l.paths), l.seen) { // it changes just now
-		return unseen
+	if out == proc.NewFile && !slices.Equal(stampsOf(l.paths), l.seen) { // it changes just now
+		return proc.Unknown
 	}
 	return out
 }
 
 // maps reports whether the server has mapped what lies now at all paths where something may have changed. The caller holds l.mu.
 func (s *served) maps(l *loaded, now []modelfile.Stamp) bool {
-	mapped := mappedBy(s.front.base)
+	mapped := proc.MappedBy(s.front.base)
 	for i, n := range now {
 		if n.Since(l.stamps[i]) > modelfile.Touched || l.strayed[n.Path] || l.altered {
-			if inode, _ := inodeAt(mapped, n.Path); inode == "" {
+			if inode, _ := proc.InodeAt(mapped, n.Path); inode == "" {
 				return false
 			}
 		}

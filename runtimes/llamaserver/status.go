@@ -62,6 +62,14 @@ type ModelStatus struct {
 	Resting     []Resting `json:",omitempty"` // what is left alone for a while
 }
 
+// Resting is something that did not work and that the front leaves alone for a while.
+type Resting struct {
+	Case     string        // what kind of requests: "chat with tools", "restores of 1024 tokens and more"
+	Reason   string        // why, as in X-Dormouse
+	Requests int           // after so many of them it is tried again
+	Within   time.Duration // or after so long
+}
+
 // SlotStatus is a slot as the front knows it.
 type SlotStatus struct {
 	ID      int
@@ -115,7 +123,9 @@ func (s *served) status() ModelStatus {
 		m.Refused = err.Error()
 	}
 	itself := func(kind string) string { return kind }
-	m.Resting = slices.Concat(s.notReused.list(figures.NotReused, itself), s.differ.list(string(request.PassDiffers), itself), s.costs.resting())
+	for _, r := range slices.Concat(s.notReused.List(figures.NotReused, itself), s.differ.List(string(request.PassDiffers), itself), s.costs.Resting()) {
+		m.Resting = append(m.Resting, Resting{r.Name, r.Reason, r.Requests, r.Within})
+	}
 	for _, sl := range s.slots {
 		m.Slots = append(m.Slots, SlotStatus{sl.id, sl.busy, len(sl.prompt.Tokens), sl.unsaved})
 	}
@@ -137,14 +147,14 @@ func (f *Front) Unseen() bool {
 	if f.answers.Load() {
 		return false
 	}
-	f.folder.without(fmt.Errorf("with --slot-save-path %s the server ended before it answered, so it was started without: in a sandbox with mounts of its own it may not see that folder: "+
-		"name one that it sees with --slot-dir", f.folder.path))
-	f.log.Warn("the server has ended before it answered: it is started once more without a folder for slot files, which it may not see", "folder", f.folder.path)
+	f.folder.Without(fmt.Errorf("with --slot-save-path %s the server ended before it answered, so it was started without: in a sandbox with mounts of its own it may not see that folder: "+
+		"name one that it sees with --slot-dir", f.folder.Path))
+	f.log.Warn("the server has ended before it answered: it is started once more without a folder for slot files, which it may not see", "folder", f.folder.Path)
 	return true
 }
 
 // SlotFolder is the folder that the server needs as its --slot-save-path.
-func (f *Front) SlotFolder() string { return f.folder.path }
+func (f *Front) SlotFolder() string { return f.folder.Path }
 
 // Store is the store, or nil while there is none. It is the front's to close.
 func (f *Front) Store() *db.Store { return f.db.Load() }
@@ -191,7 +201,7 @@ func (f *Front) Purge(ctx context.Context, p Purge) (out Purged, err error) {
 	f.explained.empty()
 	f.reset() // who has looked at the model meanwhile
 	f.eraseSlots(ctx)
-	f.folder.spare.empty()
+	f.folder.DropSpare()
 	return out, err
 }
 

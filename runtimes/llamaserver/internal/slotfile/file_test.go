@@ -1,4 +1,4 @@
-package llamaserver
+package slotfile
 
 import (
 	"bytes"
@@ -12,55 +12,55 @@ import (
 
 // The memory of a file is used again, whatever its length, and no more once somebody has removed its name.
 func TestSpareSlotFile(t *testing.T) {
-	folder, err := newSlotFolder("", "", t.TempDir())
+	folder, err := NewFolder("", "", t.TempDir())
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer folder.close()
-	make := func(size int64) *slotFile {
+	defer folder.Close()
+	make := func(size int64) *File {
 		t.Helper()
-		f, err := folder.create(size)
+		f, err := folder.Create(size)
 		if err != nil {
 			t.Fatal(err)
 		}
-		for i := range f.bytes() {
-			f.bytes()[i] = byte(size)
+		for i := range f.Bytes() {
+			f.Bytes()[i] = byte(size)
 		}
-		got, err := os.ReadFile(f.path) // as the server does
-		if err != nil || int64(len(got)) != size || !bytes.Equal(got, f.bytes()) {
+		got, err := os.ReadFile(f.Path) // as the server does
+		if err != nil || int64(len(got)) != size || !bytes.Equal(got, f.Bytes()) {
 			t.Fatalf("a file of %d bytes has %d (%v)", size, len(got), err)
 		}
 		return f
 	}
 	first := make(100_001)
-	folder.done(first)
+	folder.Done(first)
 	for _, size := range []int64{5, 70_000, 200_003, 100_002} {
 		f := make(size)
-		if f.name != first.name {
+		if f.Name != first.Name {
 			t.Errorf("%d bytes are in a new file", size)
 		}
-		folder.done(f)
+		folder.Done(f)
 	}
 	a, b := make(10), make(20)
-	folder.done(b)
-	folder.done(a)
-	if _, err := os.Lstat(a.path); err == nil {
+	folder.Done(b)
+	folder.Done(a)
+	if _, err := os.Lstat(a.Path); err == nil {
 		t.Error("both of two files are kept")
 	}
-	os.Remove(b.path)
-	if c := make(30); c.name == b.name {
+	os.Remove(b.Path)
+	if c := make(30); c.Name == b.Name {
 		t.Error("a file without a name is used")
 	} else {
-		folder.done(c)
+		folder.Done(c)
 	}
-	folder.spare.empty()
-	if left, _ := os.ReadDir(folder.path); len(left) != 1 || left[0].Name() != folderLock {
+	folder.DropSpare()
+	if left, _ := os.ReadDir(folder.Path); len(left) != 1 || left[0].Name() != folderLock {
 		t.Errorf("%v are left", left)
 	}
 	f := make(40)
 	folder.spare.drop()
-	folder.done(f)
-	if left, _ := os.ReadDir(folder.path); len(left) != 1 || left[0].Name() != folderLock {
+	folder.Done(f)
+	if left, _ := os.ReadDir(folder.Path); len(left) != 1 || left[0].Name() != folderLock {
 		t.Errorf("%v are left at the end", left)
 	}
 }

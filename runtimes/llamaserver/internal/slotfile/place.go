@@ -1,4 +1,4 @@
-package llamaserver
+package slotfile
 
 import (
 	"errors"
@@ -19,7 +19,7 @@ const (
 
 // makeSlotFolder makes a folder for slot files: in the given one, or, where that is empty, in the first that takes it. Those that lie in memory are
 // first, and the store's volume is last. What a name promises is not believed: each is tried.
-func makeSlotFolder(in, store string) (*slotFolder, error) {
+func makeSlotFolder(in, store string) (*Folder, error) {
 	places := []string{in}
 	if in == "" {
 		places = append(memoryPlaces(), os.TempDir(), filepath.Dir(store), store)
@@ -35,7 +35,7 @@ func makeSlotFolder(in, store string) (*slotFolder, error) {
 	return nil, errors.Join(failed...)
 }
 
-func slotFolderIn(place string) (*slotFolder, error) {
+func slotFolderIn(place string) (*Folder, error) {
 	place, err := filepath.Abs(place) // the server may work in another folder
 	if err != nil {
 		return nil, err
@@ -45,13 +45,13 @@ func slotFolderIn(place string) (*slotFolder, error) {
 	if err != nil {
 		return nil, err
 	}
-	f := &slotFolder{path: dir}
+	f := &Folder{Path: dir}
 	if f.lock, err = vfs.AcquireLock(filepath.Join(dir, folderLock), false); err == nil {
 		f.look()
 		err = f.try()
 	}
 	if err != nil {
-		f.close()
+		f.Close()
 		os.RemoveAll(dir)
 		return nil, err
 	}
@@ -59,27 +59,27 @@ func slotFolderIn(place string) (*slotFolder, error) {
 }
 
 // remake makes a folder again that was made here and is gone: what lies in /tmp too long, or in a user's folder of memory after the last logout, is removed.
-func (f *slotFolder) remake() error {
+func (f *Folder) remake() error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.lock == nil {
-		return &fs.PathError{Op: "open", Path: f.path, Err: fs.ErrNotExist}
+		return &fs.PathError{Op: "open", Path: f.Path, Err: fs.ErrNotExist}
 	}
-	if err := os.Mkdir(f.path, 0o700); err != nil {
+	if err := os.Mkdir(f.Path, 0o700); err != nil {
 		if errors.Is(err, fs.ErrExist) { // by another request, just now
 			return nil
 		}
 		return err
 	}
-	lock, err := vfs.AcquireLock(filepath.Join(f.path, folderLock), false)
+	lock, err := vfs.AcquireLock(filepath.Join(f.Path, folderLock), false)
 	if err == nil && f.owner != 0 {
-		err = os.Chmod(f.path, 0o711)
+		err = os.Chmod(f.Path, 0o711)
 	}
 	if err != nil {
 		if lock != nil {
 			lock.Release()
 		}
-		os.RemoveAll(f.path)
+		os.RemoveAll(f.Path)
 		return err
 	}
 	f.lock.Release()
@@ -88,14 +88,14 @@ func (f *slotFolder) remake() error {
 }
 
 // try writes a slot file, and removes it.
-func (f *slotFolder) try() error {
-	s, err := f.create(1)
+func (f *Folder) try() error {
+	s, err := f.Create(1)
 	if err != nil {
 		return err
 	}
-	defer s.close()
-	if err := vfs.Guard(func() error { s.bytes()[0] = 1; return nil }); err != nil {
-		return fmt.Errorf("%s cannot be written, its disk may be full: %w", s.path, err)
+	defer s.Close()
+	if err := vfs.Guard(func() error { s.Bytes()[0] = 1; return nil }); err != nil {
+		return fmt.Errorf("%s cannot be written, its disk may be full: %w", s.Path, err)
 	}
 	return nil
 }

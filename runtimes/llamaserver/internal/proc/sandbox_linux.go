@@ -1,42 +1,14 @@
-package llamaserver
+package proc
 
 import (
-	"fmt"
 	"net/url"
 	"os"
 	"path/filepath"
-	"strconv"
 	"strings"
 )
 
-// userOf is the user who listens at an address of this machine. The eighth word of a line of /proc/net/tcp is who, the tenth the socket's inode.
-func userOf(u *url.URL) (uid int, ok bool) {
-	words := listenerWords(u)
-	if words == nil {
-		return 0, false
-	}
-	uid, err := strconv.Atoi(words[7])
-	return uid, err == nil
-}
-
-func listenerWords(u *url.URL) []string {
-	port, err := strconv.Atoi(u.Port())
-	if err != nil {
-		return nil
-	}
-	for _, table := range []string{"/proc/net/tcp", "/proc/net/tcp6"} {
-		b, _ := os.ReadFile(table)
-		for line := range strings.Lines(string(b)) {
-			if w := strings.Fields(line); len(w) > 9 && w[3] == "0A" && strings.HasSuffix(w[1], fmt.Sprintf(":%04X", port)) {
-				return w
-			}
-		}
-	}
-	return nil
-}
-
-// sandbox says what of a process that listens at an address is other than of this one, as far as it can be seen. "" if nothing is.
-func sandbox(u *url.URL, folder string) string {
+// Sandbox says what of a process that listens at an address is other than of this one, as far as it can be seen. "" if nothing is.
+func Sandbox(u *url.URL, folder string) string {
 	words := listenerWords(u)
 	if words == nil {
 		return ""

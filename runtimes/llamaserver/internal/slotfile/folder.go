@@ -1,4 +1,4 @@
-package llamaserver
+package slotfile
 
 import (
 	"errors"
@@ -15,8 +15,8 @@ import (
 
 // slotFolder is the folder through which slots go: --slot-save-path. On Linux its files are links to memory of this process, so
 // that rows never reach a disk. Elsewhere, and where the server cannot follow such links, they are files that only the server's user can read. Safe for concurrent use.
-type slotFolder struct {
-	path   string
+type Folder struct {
+	Path   string
 	memory bool // what lies in it is in memory
 	next   atomic.Uint64
 	spare  spareFile
@@ -29,39 +29,39 @@ type slotFolder struct {
 }
 
 // newSlotFolder uses a folder of the user's, or, where that is empty, makes one in a given folder, or else in the best that there is for a store.
-func newSlotFolder(users, in, store string) (*slotFolder, error) {
+func NewFolder(users, in, store string) (*Folder, error) {
 	if users == "" {
 		return makeSlotFolder(in, store)
 	}
 	abs, err := filepath.Abs(users)
-	f := &slotFolder{path: abs}
+	f := &Folder{Path: abs}
 	f.look()
 	return f, err
 }
 
 // look finds out what kind of folder it is.
-func (f *slotFolder) look() {
-	f.memory = inMemory(f.path)
+func (f *Folder) look() {
+	f.memory = inMemory(f.Path)
 	f.links = linksWork()
 }
 
-func (f *slotFolder) close() error {
+func (f *Folder) Close() error {
 	f.spare.drop()
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.lock == nil {
 		return nil
 	}
-	return errors.Join(f.lock.Release(), os.RemoveAll(f.path))
+	return errors.Join(f.lock.Release(), os.RemoveAll(f.Path))
 }
 
-// create makes a file of a size: written through bytes, or by the server. What is in it is anything.
-func (f *slotFolder) create(size int64) (*slotFile, error) {
+// Create makes a file of a size: written through bytes, or by the server. What is in it is anything.
+func (f *Folder) Create(size int64) (*File, error) {
 	if s := f.spare.take(size); s != nil {
 		return s, nil
 	}
 	name := "dormouse-" + strconv.Itoa(os.Getpid()) + "-" + strconv.FormatUint(f.next.Add(1), 10)
-	s := &slotFile{name: name, path: filepath.Join(f.path, name)}
+	s := &File{Name: name, Path: filepath.Join(f.Path, name)}
 	err := f.open(s)
 	if errors.Is(err, fs.ErrNotExist) {
 		if err = f.remake(); err == nil {
@@ -69,27 +69,27 @@ func (f *slotFolder) create(size int64) (*slotFile, error) {
 		}
 	}
 	if err != nil {
-		return nil, fmt.Errorf("slot file %s: %w", s.path, err)
+		return nil, fmt.Errorf("slot file %s: %w", s.Path, err)
 	}
 	if err := s.resize(size); err != nil {
-		s.close()
-		return nil, fmt.Errorf("slot file %s of %d bytes: %w", s.path, size, err)
+		s.Close()
+		return nil, fmt.Errorf("slot file %s of %d bytes: %w", s.Path, size, err)
 	}
 	return s, nil
 }
 
 // open makes the file: a link to memory, or, where links cannot be made, a file of its own.
-func (f *slotFolder) open(s *slotFile) (err error) {
+func (f *Folder) open(s *File) (err error) {
 	f.mu.Lock()
 	links, owner := f.links, f.owner
 	f.mu.Unlock()
 	if links {
-		if s.file, err = linkToMemory(s.path); err == nil {
+		if s.file, err = linkToMemory(s.Path); err == nil {
 			s.linked = true
 			return nil
 		}
 	}
-	if s.file, err = os.OpenFile(s.path, os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600); err != nil {
+	if s.file, err = os.OpenFile(s.Path, os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600); err != nil {
 		return err
 	}
 	if links { // a file system without links
@@ -99,18 +99,18 @@ func (f *slotFolder) open(s *slotFile) (err error) {
 	}
 	if owner != 0 {
 		if err = s.file.Chown(owner, -1); err != nil {
-			s.close()
+			s.Close()
 		}
 	}
 	return err
 }
 
-// plain has files be no links from now on, but files of a user. In a folder that was made here, that user may open them, and cannot make, remove or
+// Plain has files be no links from now on, but files of a user. In a folder that was made here, that user may open them, and cannot make, remove or
 // see others: who could put links there would have this process write where they lead. back has it be as it was.
-func (f *slotFolder) plain(owner int) (back func(), err error) {
+func (f *Folder) Plain(owner int) (back func(), err error) {
 	f.mu.Lock()
 	if owner != 0 && f.lock != nil {
-		if err := os.Chmod(f.path, 0o711); err != nil {
+		if err := os.Chmod(f.Path, 0o711); err != nil {
 			f.mu.Unlock()
 			return nil, err
 		}
@@ -118,7 +118,7 @@ func (f *slotFolder) plain(owner int) (back func(), err error) {
 	links, before := f.links, f.owner
 	f.links, f.owner = false, owner
 	f.mu.Unlock()
-	f.spare.empty()
+	f.DropSpare()
 	return func() {
 		f.mu.Lock()
 		f.links, f.owner = links, before
@@ -126,41 +126,44 @@ func (f *slotFolder) plain(owner int) (back func(), err error) {
 	}, nil
 }
 
-// without says why the server has no such folder.
-func (f *slotFolder) without(why error) {
+// Without says why the server has no such folder.
+func (f *Folder) Without(why error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.none = why
 }
 
-// missing is why the server has no such folder; nil: it has one.
-func (f *slotFolder) missing() error {
+// Missing is why the server has no such folder; nil: it has one.
+func (f *Folder) Missing() error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.none
 }
 
 // String says where slot files are.
-func (f *slotFolder) String() string {
+func (f *Folder) String() string {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	switch {
 	case f.none != nil:
 		return f.none.Error()
 	case f.links:
-		return "in memory of this process, with links to it in " + f.path
+		return "in memory of this process, with links to it in " + f.Path
 	case f.memory:
-		return "files in " + f.path + ", which is in memory"
+		return "files in " + f.Path + ", which is in memory"
 	}
-	return "files in " + f.path + ", which is on a disk: what slots hold is written there, and removed"
+	return "files in " + f.Path + ", which is on a disk: what slots hold is written there, and removed"
 }
 
-// onDisk reports whether what slots hold reaches a disk.
-func (f *slotFolder) onDisk() bool {
+// OnDisk reports whether what slots hold reaches a disk.
+func (f *Folder) OnDisk() bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return !f.links && !f.memory
 }
 
-// done is said of a file that the server has written or read to its end. One that it may still be at is closed instead.
-func (f *slotFolder) done(s *slotFile) { f.spare.keep(s) }
+// Done is said of a file that the server has written or read to its end. One that it may still be at is closed instead.
+func (f *Folder) Done(s *File) { f.spare.keep(s) }
+
+// DropSpare gives back the memory that is kept for the next slot file.
+func (f *Folder) DropSpare() { f.spare.empty() }

@@ -1,4 +1,4 @@
-package llamaserver
+package proc
 
 import (
 	"bufio"
@@ -11,12 +11,12 @@ import (
 	"time"
 )
 
-// mappedBy lists the files that the server at an address has mapped, and what it has started. Of another user's processes nothing is seen.
-func mappedBy(u *url.URL) (out []mapping) {
+// MappedBy lists the files that the server at an address has mapped, and what it has started. Of another user's processes nothing is seen.
+func MappedBy(u *url.URL) (out []mapping) {
 	if !here(u) {
 		return nil
 	}
-	pid := listening(listener(u))
+	pid := listening(Listener(u))
 	if pid == 0 {
 		return nil
 	}
@@ -91,12 +91,12 @@ func withChildren(pid int) []int {
 	return out
 }
 
-// startedAs is with which words, and in which environment, the server at an address was started; nil where that is not to be seen.
-func startedAs(u *url.URL) (command, environ []string) {
+// StartedAs is with which words, and in which environment, the server at an address was started; nil where that is not to be seen.
+func StartedAs(u *url.URL) (command, environ []string) {
 	if !here(u) {
 		return nil, nil
 	}
-	pid := listening(listener(u))
+	pid := listening(Listener(u))
 	if pid == 0 {
 		return nil, nil
 	}
@@ -122,12 +122,12 @@ func statOf(pid int) []string {
 // startTicks is how coarse the times are by which the start of a process is known. In so short a time none opens its model.
 const startTicks = 30 * time.Millisecond
 
-// startOf is when the server at an address was started, as far as that is to be seen.
-func startOf(u *url.URL) (time.Time, bool) {
+// StartOf is when the server at an address was started, as far as that is to be seen.
+func StartOf(u *url.URL) (time.Time, bool) {
 	if !here(u) {
 		return time.Time{}, false
 	}
-	w := statOf(listening(listener(u)))
+	w := statOf(listening(Listener(u)))
 	up, err := os.ReadFile("/proc/uptime")
 	if len(w) < 20 || err != nil {
 		return time.Time{}, false

@@ -1,4 +1,4 @@
-package llamaserver
+package trial
 
 import (
 	"cmp"
@@ -11,16 +11,16 @@ import (
 	"github.com/dormousekv/dormouse/obs/figures"
 )
 
-// fewTokens are not worth a restore, nor a save.
-const fewTokens = 32
+// FewTokens are not worth a restore, nor a save.
+const FewTokens = 32
 
-// costs are what prefills and restores have taken so far. Restores are weighed by how many tokens they have: a short one takes a while for nothing but
+// Costs are what prefills and restores have taken so far. Restores are weighed by how many tokens they have: a short one takes a while for nothing but
 // being one. Safe for concurrent use.
-type costs struct {
+type Costs struct {
 	mu      sync.Mutex
 	prefill rate
 	restore map[int]*rate // by size
-	slow    rests[gain]   // what takes longer than computing it
+	slow    Cases[gain]   // what takes longer than computing it
 }
 
 // sizeOf is the size of a restore: a power of two.
@@ -75,8 +75,8 @@ func (r *rate) of(tokens int) time.Duration {
 	return time.Duration(sum.each() * float64(tokens))
 }
 
-func (c *costs) computed(d time.Duration, tokens int) {
-	if tokens < fewTokens || d <= 0 {
+func (c *Costs) Computed(d time.Duration, tokens int) {
+	if tokens < FewTokens || d <= 0 {
 		return
 	}
 	c.mu.Lock()
@@ -84,31 +84,31 @@ func (c *costs) computed(d time.Duration, tokens int) {
 	c.prefill.add(d, tokens)
 }
 
-// restored notes what a restore took that a slot lacked some tokens of. One that was only tried, since others had taken too long, and has paid,
+// Restored notes what a restore took that a slot lacked some tokens of. One that was only tried, since others had taken too long, and has paid,
 // makes an end of what the others say.
-func (c *costs) restored(d time.Duration, tokens, lacking int) {
+func (c *Costs) Restored(d time.Duration, tokens, lacking int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	size, g := sizeOf(tokens), gain{sizeOf(tokens), sizeOf(lacking)}
 	if c.restore == nil {
-		c.restore, c.slow = map[int]*rate{}, rests[gain]{}
+		c.restore = map[int]*rate{}
 	}
 	if c.restore[size] == nil {
 		c.restore[size] = &rate{}
 	}
-	switch tried := c.slow[g] != nil; {
+	switch tried := c.slow.Times(g) > 0; {
 	case tried && d < c.prefill.of(lacking):
-		c.slow.worked(g)
+		c.slow.Worked(g)
 		c.restore[size].last = nil
 	case tried:
-		c.slow.rest(g)
+		c.slow.Rest(g)
 	}
 	c.restore[size].add(d, tokens)
 }
 
-// pays reports whether restoring tokens takes less than computing those of them that a slot lacks. As long as too little was measured to say,
+// Pays reports whether restoring tokens takes less than computing those of them that a slot lacks. As long as too little was measured to say,
 // it does; and what does not is tried again now and then.
-func (c *costs) pays(tokens, lacking int) bool {
+func (c *Costs) Pays(tokens, lacking int) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	g := gain{sizeOf(tokens), sizeOf(lacking)}
@@ -116,15 +116,13 @@ func (c *costs) pays(tokens, lacking int) bool {
 	if len(c.prefill.last) == 0 || r == nil || len(r.last) < fewMeasured || r.of(tokens) < c.prefill.of(lacking) {
 		return true
 	}
-	if c.slow[g] == nil {
-		c.slow.rest(g)
+	if c.slow.Times(g) == 0 {
+		c.slow.Rest(g)
 	}
-	return !c.slow.resting(g)
+	return !c.slow.Resting(g)
 }
 
-// resting says which sizes are not restored just now.
-func (c *costs) resting() []Resting {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.slow.list(figures.TooSlow, gain.String)
+// Resting says which sizes are not restored just now.
+func (c *Costs) Resting() []resting {
+	return c.slow.List(figures.TooSlow, gain.String)
 }

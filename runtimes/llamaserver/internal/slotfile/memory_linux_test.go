@@ -1,4 +1,4 @@
-package llamaserver
+package slotfile
 
 import (
 	"fmt"
@@ -20,19 +20,19 @@ func TestLinkedNumbersAreHigh(t *testing.T) {
 	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &limit); err != nil {
 		t.Fatal(err)
 	}
-	folder, err := newSlotFolder("", t.TempDir(), "")
+	folder, err := NewFolder("", t.TempDir(), "")
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer folder.close()
+	defer folder.Close()
 	seen := map[int]bool{}
 	for range 8 {
-		f, err := folder.create(10)
+		f, err := folder.Create(10)
 		if err != nil {
 			t.Fatal(err)
 		}
-		defer f.close()
-		to, err := os.Readlink(f.path)
+		defer f.Close()
+		to, err := os.Readlink(f.Path)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -47,17 +47,17 @@ func TestLinkedNumbersAreHigh(t *testing.T) {
 // A folder is made in the first place that takes one, and a place that is named is the only one.
 func TestSlotFolderPlaces(t *testing.T) {
 	in, store := t.TempDir(), filepath.Join(t.TempDir(), "store")
-	f, err := newSlotFolder("", in, store)
-	if err != nil || filepath.Dir(f.path) != in {
+	f, err := NewFolder("", in, store)
+	if err != nil || filepath.Dir(f.Path) != in {
 		t.Fatal(f, err)
 	}
-	if err := f.close(); err != nil {
+	if err := f.Close(); err != nil {
 		t.Error(err)
 	}
 	if list, err := os.ReadDir(in); err != nil || len(list) > 0 {
 		t.Error(list, err)
 	}
-	if _, err := newSlotFolder("", filepath.Join(in, "missing"), store); err == nil || !strings.Contains(err.Error(), "missing") {
+	if _, err := NewFolder("", filepath.Join(in, "missing"), store); err == nil || !strings.Contains(err.Error(), "missing") {
 		t.Error(err)
 	}
 	for _, place := range memoryPlaces() {

@@ -1,4 +1,4 @@
-package llamaserver
+package slotfile
 
 import (
 	"os"
@@ -9,43 +9,43 @@ import (
 )
 
 // slotFile is a file of a [slotFolder], with memory for its contents.
-type slotFile struct {
-	name   string // as the server knows it
-	path   string
+type File struct {
+	Name   string // as the server knows it
+	Path   string
 	file   *os.File
 	linked bool // the path is a link to memory of this process
-	size   int
+	Size   int
 	mem    mmap.MMap // of size bytes, or more: what was there before the file became shorter
 }
 
 // resize makes the file so long. What bytes gave before is invalid.
-func (s *slotFile) resize(size int64) error {
-	if int64(s.size) != size {
+func (s *File) resize(size int64) error {
+	if int64(s.Size) != size {
 		if err := s.file.Truncate(size); err != nil {
 			return err
 		}
 	}
-	return s.remap()
+	return s.Remap()
 }
 
-// remap maps the file as it is now. What bytes gave before is invalid.
-func (s *slotFile) remap() error {
+// Remap maps the file as it is now. What bytes gave before is invalid.
+func (s *File) Remap() error {
 	info, err := s.file.Stat()
 	if err != nil {
 		return err
 	}
-	s.size = int(info.Size())
-	if s.size <= len(s.mem) {
+	s.Size = int(info.Size())
+	if s.Size <= len(s.mem) {
 		return nil
 	}
 	if err := s.unmap(); err != nil {
 		return err
 	}
-	s.mem, err = mmap.MapRegion(s.file, s.size, mmap.RDWR, 0, 0)
+	s.mem, err = mmap.MapRegion(s.file, s.Size, mmap.RDWR, 0, 0)
 	return err
 }
 
-func (s *slotFile) unmap() error {
+func (s *File) unmap() error {
 	if s.mem == nil {
 		return nil
 	}
@@ -54,23 +54,23 @@ func (s *slotFile) unmap() error {
 	return m.Unmap()
 }
 
-// bytes is the contents, valid until the file is resized, mapped again or given back.
-func (s *slotFile) bytes() []byte { return s.mem[:s.size] }
+// Bytes is the contents, valid until the file is resized, mapped again or given back.
+func (s *File) Bytes() []byte { return s.mem[:s.Size] }
 
-// close removes the file.
-func (s *slotFile) close() {
+// Close removes the file.
+func (s *File) Close() {
 	s.unmap()
 	if s.file != nil {
 		s.file.Close()
 	}
-	os.Remove(s.path)
+	os.Remove(s.Path)
 }
 
 // spareFile keeps the last slot file for the next one: to get new memory from the system takes longer than to fill it with rows and have
 // the server read them. Safe for concurrent use.
 type spareFile struct {
 	mu     sync.Mutex
-	file   *slotFile
+	file   *File
 	late   *time.Timer
 	closed bool
 }
@@ -82,7 +82,7 @@ const (
 )
 
 // take gives the spare file with another size, or nil. Files that the server is to write get new memory: it would drop the old one.
-func (p *spareFile) take(size int64) *slotFile {
+func (p *spareFile) take(size int64) *File {
 	if size == 0 {
 		return nil
 	}
@@ -93,23 +93,23 @@ func (p *spareFile) take(size int64) *slotFile {
 	if s == nil {
 		return nil
 	}
-	if _, err := os.Lstat(s.path); err != nil || s.resize(size) != nil { // somebody has cleaned up, or a mapped file keeps its size here
-		s.close()
+	if _, err := os.Lstat(s.Path); err != nil || s.resize(size) != nil { // somebody has cleaned up, or a mapped file keeps its size here
+		s.Close()
 		return nil
 	}
 	return s
 }
 
 // keep takes a file that nobody reads or writes any more, and closes the smaller of two.
-func (p *spareFile) keep(s *slotFile) {
+func (p *spareFile) keep(s *File) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.closed || s.size == 0 || s.size > spareBytes || p.file != nil && p.file.size >= s.size {
-		s.close()
+	if p.closed || s.Size == 0 || s.Size > spareBytes || p.file != nil && p.file.Size >= s.Size {
+		s.Close()
 		return
 	}
 	if p.file != nil {
-		p.file.close()
+		p.file.Close()
 	}
 	p.file = s
 	if p.late == nil {
@@ -124,7 +124,7 @@ func (p *spareFile) empty() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.file != nil {
-		p.file.close()
+		p.file.Close()
 		p.file = nil
 	}
 }

@@ -1,4 +1,4 @@
-package llamaserver
+package proc
 
 import (
 	"net"
@@ -40,32 +40,32 @@ func here(u *url.URL) bool {
 	return u.Hostname() == "localhost" || ip != nil && ip.IsLoopback()
 }
 
-// held is which file a server has mapped of those that lay at a path.
-type held int
+// Held is which file a server has mapped of those that lay at a path.
+type Held int
 
 const (
-	unseen held = iota // that cannot be told: it has read the file and mapped nothing, or somebody else runs it
-	first              // the one that it was seen with
-	last               // the one that lies there now
+	Unknown Held = iota // that cannot be told: it has read the file and mapped nothing, or somebody else runs it
+	OldFile             // the one that it was seen with
+	NewFile             // the one that lies there now
 )
 
-// heldOf says which file of a path is mapped: the one that was, whose inode is given, or the one that lies there now.
-func heldOf(mapped []mapping, path, inode string) held {
+// HeldOf says which file of a path is mapped: the one that was, whose inode is given, or the one that lies there now.
+func HeldOf(mapped []mapping, path, inode string) Held {
 	path = resolved(path)
 	has := func(is func(m mapping) bool) bool { return slices.ContainsFunc(mapped, is) }
 	was := inode != "" && has(func(m mapping) bool { return m.file == inode })
 	is := has(func(m mapping) bool { return m.path == path && !m.gone && m.file != inode })
 	switch {
 	case was && !is:
-		return first
+		return OldFile
 	case is && !was:
-		return last
+		return NewFile
 	}
-	return unseen
+	return Unknown
 }
 
-// inodeAt is the mapped file that lies at a path, and whether one is mapped that lay there and is gone.
-func inodeAt(mapped []mapping, path string) (inode string, gone bool) {
+// InodeAt is the mapped file that lies at a path, and whether one is mapped that lay there and is gone.
+func InodeAt(mapped []mapping, path string) (inode string, gone bool) {
 	path = resolved(path)
 	for _, m := range mapped {
 		if m.path == path {

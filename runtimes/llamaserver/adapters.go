@@ -38,7 +38,7 @@ func (s *served) adaptersOf(r *request.Request) (out []kv.Adapter, err error) {
 	}
 	for _, a := range list {
 		if scale := scales[a.ID]; scale != 0 {
-			out = append(out, kv.Adapter{Hash: id.adapters[a.ID], Scale: scale})
+			out = append(out, kv.Adapter{Hash: id.Adapters[a.ID], Scale: scale})
 		}
 	}
 	slices.SortFunc(out, func(a, b kv.Adapter) int { return slices.Compare(a.Hash[:], b.Hash[:]) })
@@ -103,7 +103,7 @@ func (s *served) adapt(ctx context.Context, sl *slot, prompt kv.Prompt, req *req
 // withoutOthersRows empties a slot of which nothing is known where the server may go on with rows that are not those of the prompt: of a server with adapters,
 // with rows that were computed with others; else if it is soiled. It gives false where that cannot be done: somebody is at work in the slot.
 func (s *served) withoutOthersRows(ctx context.Context, sl *slot) bool {
-	soiled, _ := s.loaded.soiled()
+	soiled, _ := s.loaded.Soiled()
 	s.mu.Lock()
 	clean := len(s.adapters) == 0 && sl.pure == soiled
 	s.mu.Unlock()

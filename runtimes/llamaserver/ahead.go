@@ -9,6 +9,7 @@ import (
 	"github.com/dormousekv/dormouse/db"
 	"github.com/dormousekv/dormouse/kv"
 	"github.com/dormousekv/dormouse/runtimes/llamaserver/internal/api"
+	"github.com/dormousekv/dormouse/runtimes/llamaserver/internal/layout"
 	"github.com/dormousekv/dormouse/runtimes/llamaserver/internal/request"
 	"github.com/dormousekv/dormouse/runtimes/llamaserver/internal/trial"
 )
@@ -26,7 +27,7 @@ const newPart = 8
 const aroundMessage = 64
 
 // ahead sends a request to the slot whose last request it goes on with, if there is one. It reports whether it did.
-func (f *Front) ahead(w http.ResponseWriter, r *http.Request, s *served, m *db.Model, lay *layout, req *request.Request, shape *request.Shape) bool {
+func (f *Front) ahead(w http.ResponseWriter, r *http.Request, s *served, m *db.Model, lay *layout.Layout, req *request.Request, shape *request.Shape) bool {
 	ctx := r.Context()
 	bare, err := s.bare(r, req)
 	if err != nil || shape == nil {
@@ -52,7 +53,7 @@ func (f *Front) ahead(w http.ResponseWriter, r *http.Request, s *served, m *db.M
 	sure := s.unchanged(ctx, sl)
 	if sure {
 		s.saveOthers(ctx, sl)
-		sure = s.sound(ctx) == nil && !s.gone.Load() && !s.busyElsewhere()
+		sure = s.loaded.Sound(ctx) == nil && !s.gone.Load() && !s.busyElsewhere()
 	}
 	if !sure || ctx.Err() != nil {
 		give()
@@ -105,7 +106,7 @@ func (s *served) continued(shape *request.Shape, kind string, pins bool, bare kv
 			continue
 		}
 		// Where a slot cannot go back to any place, it needs checkpoints that the server has made.
-		if !s.lay.rolls() && (sl.restored || shape.IsText()) {
+		if !s.lay.Rolls() && (sl.restored || shape.IsText()) {
 			continue
 		}
 		if sl.prompt.Scope != bare.Scope || !slices.Equal(sl.prompt.Adapters, bare.Adapters) {
@@ -164,7 +165,7 @@ func (s *served) answered(k *sent) {
 }
 
 // caughtUp does what is done before a request otherwise: what the slot had of its prompt, and what is stored of it, is known now.
-func (s *served) caughtUp(k *sent, lay *layout, had kv.Prompt, r *http.Request, err error) {
+func (s *served) caughtUp(k *sent, lay *layout.Layout, had kv.Prompt, r *http.Request, err error) {
 	a := k.answer()
 	if err != nil || k.x.status >= http.StatusBadRequest && !a.known {
 		if err != nil && !s.gone.Load() {
@@ -186,7 +187,7 @@ func (s *served) caughtUp(k *sent, lay *layout, had kv.Prompt, r *http.Request, 
 		k.sl.prompt, k.sl.coming = k.prompt, false
 	}
 	s.mu.Unlock()
-	if p.held < len(had.Tokens) && !lay.rolls() {
+	if p.held < len(had.Tokens) && !lay.Rolls() {
 		p.held = 0
 	}
 	start := time.Now()

@@ -163,7 +163,7 @@ func TestNothingGoesAheadInDoubt(t *testing.T) {
 	c.messages = append(c.messages, object{"role": "user", "content": story("And", 60)["prompt"]})
 	turn("where much is new", "slot", 0)
 	turn("after that", "slot", 1)
-	r.front.servedFor("").loaded.soil()
+	r.front.servedFor("").loaded.Soil()
 	turn("after rows that are none of the model's", "", 0)
 }
 

@@ -8,6 +8,7 @@ import (
 	"github.com/dormousekv/dormouse/runtimes/llamaserver/internal/api"
 	"github.com/dormousekv/dormouse/runtimes/llamaserver/internal/request"
 	"github.com/dormousekv/dormouse/runtimes/llamaserver/internal/trial"
+	"github.com/dormousekv/dormouse/runtimes/llamaserver/internal/weights"
 )
 
 // believed compares what the front believes of idle slots, and of the leased one, with what the server says: it empties slots when it sleeps, and
@@ -78,7 +79,7 @@ func (s *served) sameScales(ctx context.Context) error {
 	case err != nil:
 		return fmt.Errorf("%w: %w", request.PassServer, err)
 	case !slices.Equal(now, was):
-		return errAnew
+		return weights.ErrAnew
 	}
 	return nil
 }

@@ -65,7 +65,7 @@ func (s *served) passThrough(ctx context.Context, x *exchange, soils bool, scope
 	s.saveOthers(ctx, nil)
 	apart()
 	if soils {
-		defer s.loaded.soils()()
+		defer s.loaded.Soils()()
 	}
 	s.mu.Lock()
 	s.foreign++

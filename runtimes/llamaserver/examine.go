@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"time"
+
+	"github.com/dormousekv/dormouse/runtimes/llamaserver/internal/layout"
 )
 
 // Check is one thing that was looked at.
@@ -49,9 +51,9 @@ func (f *Front) Examine(ctx context.Context, within time.Duration) ([]Check, err
 	}
 	d := model.Descriptor()
 	out = append(out, Check{true, "model", fmt.Sprintf("%s (%s), %s", d.Name, d.Architecture, p.ModelPath)},
-		f.slotFiles(), Check{true, "layout", fmt.Sprintf("slot files of version %d, %d layers, %d bytes a token", lay.format.Version, layers(lay), d.TokenBytes())})
-	if lay.window > 0 {
-		out = append(out, Check{true, "window", fmt.Sprintf("layers look back %d tokens: a long prompt can be restored at its end, and where the server made a checkpoint", lay.window+1)})
+		f.slotFiles(), Check{true, "layout", fmt.Sprintf("slot files of version %d, %d layers, %d bytes a token", lay.Format.Version, layers(lay), d.TokenBytes())})
+	if lay.Window > 0 {
+		out = append(out, Check{true, "window", fmt.Sprintf("layers look back %d tokens: a long prompt can be restored at its end, and where the server made a checkpoint", lay.Window+1)})
 	}
 	if !f.args.KeepsIdle {
 		out = append(out, Check{true, "idle slots", "the server clears them when another begins (--cache-idle-slots): they are saved before. With --cache-ram 0 they stay, and the server takes less memory"})
@@ -71,8 +73,8 @@ func (f *Front) slotFiles() Check {
 	return Check{true, "slot files", is}
 }
 
-func layers(lay *layout) (n int) {
-	for _, s := range lay.format.State.Sections {
+func layers(lay *layout.Layout) (n int) {
+	for _, s := range lay.Format.State.Sections {
 		n += len(s.Layers)
 	}
 	return n

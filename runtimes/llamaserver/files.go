@@ -10,28 +10,10 @@ import (
 	"github.com/dormousekv/dormouse/internal/vfs"
 	"github.com/dormousekv/dormouse/kv"
 	"github.com/dormousekv/dormouse/runtimes/llamacpp/state"
+	"github.com/dormousekv/dormouse/runtimes/llamaserver/internal/layout"
 	"github.com/dormousekv/dormouse/runtimes/llamaserver/internal/slotfile"
 	"github.com/dormousekv/dormouse/runtimes/llamaserver/internal/trial"
 )
-
-// learn finds out how a server lays out its slot files: by how many caches with rows its model has.
-func learn(file []byte) (format state.FileFormat, err error) {
-	found := 0
-	for _, sections := range []int{1, 2, 0} {
-		f, e := state.LearnFile(file, sections)
-		switch {
-		case e == nil:
-			format = f
-			found++
-		case err == nil:
-			err = e
-		}
-	}
-	if found == 1 {
-		return format, nil
-	}
-	return format, errors.Join(err, fmt.Errorf("a slot file can be read in %d ways", found))
-}
 
 // saved is a slot on its way into the store.
 type saved struct {
@@ -60,7 +42,7 @@ func (s *served) save(ctx context.Context, sl *slot) {
 		s.later(sl, err)
 		return
 	}
-	_, soiling := s.loaded.soiled()
+	_, soiling := s.loaded.Soiled()
 	if soiling || !alone && (adapted || s.taken(ctx, sl)) { // the same tokens under another adapter, or shifted, are other rows
 		return
 	}
@@ -112,7 +94,7 @@ func (s *served) save(ctx context.Context, sl *slot) {
 		}()
 		tokens, err := s.put(context.Background(), m, lay, w)
 		switch {
-		case errors.Is(err, errOtherTokens):
+		case errors.Is(err, layout.ErrOtherTokens):
 			if alone && !left && e.Pins() { // else another request has been there
 				s.differs(kind, err)
 			}
@@ -153,73 +135,18 @@ func (s *served) differs(kind string, err error) {
 	}
 }
 
-// errOtherTokens says that a slot does not hold the prompt that it should.
-var errOtherTokens = errors.New("the slot's tokens are not those of the prompt")
-
-// put stores a slot file, and gives the tokens that it held. Of a model with sliding windows that is done checkpoint by checkpoint, since each
-// has the window rows of another place.
-func (s *served) put(ctx context.Context, m *db.Model, lay *layout, w *saved) ([]int32, error) {
-	f, err := lay.format.Parse(w.file.Bytes())
+// put stores a slot file, and returns the tokens that it held.
+func (s *served) put(ctx context.Context, m *db.Model, lay *layout.Layout, w *saved) ([]int32, error) {
+	held, parts, err := lay.Parts(w.file.Bytes(), w.prompt)
 	if err != nil {
 		return nil, err
 	}
-	n := min(len(f.Tokens), len(w.prompt.Tokens))
-	if n == 0 {
-		return nil, nil // the server has cleared it
-	}
-	if !slices.Equal(f.Tokens[:n], w.prompt.Tokens[:n]) {
-		return nil, errOtherTokens
-	}
-	prompt := w.prompt.Prefix(n)
-	prompt.Tokens = slices.Clone(f.Tokens)
-	for i := range f.State.Sections {
-		first, end, whole := f.State.Sections[i].Range()
-		if i == windowSection {
-			if end != len(prompt.Tokens) || !whole {
-				return nil, fmt.Errorf("of the window layers the slot has the positions [%d, %d), expected the last ones before %d", first, end, len(prompt.Tokens))
-			}
-		} else if first != 0 || end != len(prompt.Tokens) || !whole {
-			return nil, fmt.Errorf("the slot has the positions [%d, %d), expected [0, %d)", first, end, len(prompt.Tokens))
-		}
-	}
-	if err := lay.checkState(f.Recurrent, len(prompt.Tokens)); err != nil {
-		return nil, err
-	}
-	for _, c := range f.Checkpoints { // each has what the slot has no more: the window, or the state, at another place
-		n := int(c.Tokens)
-		if n <= 0 || n >= len(prompt.Tokens) {
-			continue
-		}
-		sections, recurrent := sectionsOf(f.State), c.Recurrent
-		if lay.window > 0 {
-			if c.State == nil || len(c.State.Sections) != 1 {
-				continue
-			}
-			sections[windowSection] = &c.State.Sections[0]
-			if first, end, whole := sections[windowSection].Range(); !whole || end != n || first > max(0, n-lay.window) {
-				continue
-			}
-		}
-		if lay.checkState(recurrent, n) != nil {
-			continue
-		}
-		if err := s.putRows(ctx, m, prompt.Prefix(n), lay.rows(sections, recurrent, n)); err != nil {
+	for _, p := range parts {
+		if err := s.putRows(ctx, m, p.Prompt, p.Rows); err != nil {
 			return nil, err
 		}
 	}
-	return prompt.Tokens, s.putRows(ctx, m, prompt, lay.rows(sectionsOf(f.State), f.Recurrent, len(prompt.Tokens)))
-}
-
-// checkState refuses a recurrent state that is not that after n tokens.
-func (lay *layout) checkState(part []byte, n int) error {
-	if lay.format.Recurrent == nil {
-		return nil
-	}
-	pos, err := lay.format.Recurrent.Parse(part)
-	if err == nil && pos+1 != n {
-		err = fmt.Errorf("the recurrent state is that after %d tokens, expected %d", pos+1, n)
-	}
-	return err
+	return held, nil
 }
 
 func (s *served) putRows(ctx context.Context, m *db.Model, prompt kv.Prompt, rows kv.Rows) error {
@@ -259,7 +186,7 @@ func (s *served) stored(ctx context.Context, which func(*saved) bool) {
 }
 
 // restore writes a slot file of a match and has the server read it. It gives the tokens that the slot holds, and the file's size.
-func (s *served) restore(ctx context.Context, match *db.Match, lay *layout, sl *slot, prompt kv.Prompt) (int, int64, error) {
+func (s *served) restore(ctx context.Context, match *db.Match, lay *layout.Layout, sl *slot, prompt kv.Prompt) (int, int64, error) {
 	for {
 		n := match.Tokens()
 		if n < trial.FewTokens {
@@ -273,9 +200,9 @@ func (s *served) restore(ctx context.Context, match *db.Match, lay *layout, sl *
 	}
 }
 
-func (s *served) restoreTokens(ctx context.Context, match *db.Match, lay *layout, sl *slot, prompt kv.Prompt, n int) (_ int, _ int64, err error) {
-	plan := lay.file(prompt.Tokens[:n], sl.id)
-	size := lay.format.Size(plan)
+func (s *served) restoreTokens(ctx context.Context, match *db.Match, lay *layout.Layout, sl *slot, prompt kv.Prompt, n int) (_ int, _ int64, err error) {
+	plan := lay.File(prompt.Tokens[:n], sl.id)
+	size := lay.Format.Size(plan)
 	f, err := s.folder.Create(int64(size))
 	if err != nil {
 		return 0, 0, err
@@ -289,26 +216,20 @@ func (s *served) restoreTokens(ctx context.Context, match *db.Match, lay *layout
 	}()
 	var file *state.File
 	if err := vfs.Guard(func() error { // where slot files lie on a disk, that may be full
-		file, _ = lay.format.Build(f.Bytes(), plan)
+		file, _ = lay.Format.Build(f.Bytes(), plan)
 		return nil
 	}); err != nil {
 		return 0, 0, fmt.Errorf("slot file %s cannot be written, its disk may be full: %w", f.Path, err)
 	}
-	got, err := match.Restore(ctx, lay.rows(sectionsOf(file.State), file.Recurrent, n))
+	got, err := match.Restore(ctx, lay.RowsOf(file, n))
 	if err != nil || got.Tokens < n {
 		return got.Tokens, 0, err
 	}
-	if err := lay.checkState(file.Recurrent, n); err != nil {
+	if err := lay.CheckState(file.Recurrent, n); err != nil {
 		return 0, 0, err
 	}
 	if err := vfs.Guard(func() error {
-		for _, c := range file.Checkpoints { // it has the rows of the window section
-			for layer := range c.State.Sections[0].Layers() {
-				for _, role := range []kv.Role{kv.RoleK, kv.RoleV} {
-					copyRows(c.State.Sections[0].Rows(layer, role), file.State.Sections[windowSection].Rows(layer, role))
-				}
-			}
-		}
+		lay.CopyWindows(file)
 		return nil
 	}); err != nil {
 		return 0, 0, fmt.Errorf("slot file %s cannot be written, its disk may be full: %w", f.Path, err)
@@ -324,13 +245,6 @@ func (s *served) restoreTokens(ctx context.Context, match *db.Match, lay *layout
 		return 0, 0, fmt.Errorf("the server restored %d tokens of %d", done.Restored, n)
 	}
 	return n, int64(size), nil
-}
-
-// copyRows copies rows that lie in the same pieces.
-func copyRows(to, from kv.TensorRows) {
-	for i := range to.Pieces {
-		copy(to.Pieces[i].Mem, from.Pieces[i].Mem)
-	}
 }
 
 // makeRoom empties the idle slots: what they held is stored. It reports whether there were any.

@@ -6,20 +6,26 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"net"
 	"net/http"
 	"net/http/httputil"
 	"net/url"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/dormousekv/dormouse/db"
+	"github.com/dormousekv/dormouse/internal/gguf"
 	"github.com/dormousekv/dormouse/obs/figures"
+	"github.com/dormousekv/dormouse/runtimes/internal/modelfile"
 	"github.com/dormousekv/dormouse/runtimes/llamaserver/internal/api"
+	"github.com/dormousekv/dormouse/runtimes/llamaserver/internal/layout"
 	"github.com/dormousekv/dormouse/runtimes/llamaserver/internal/request"
 	"github.com/dormousekv/dormouse/runtimes/llamaserver/internal/slotfile"
 	"github.com/dormousekv/dormouse/runtimes/llamaserver/internal/trial"
+	"github.com/dormousekv/dormouse/runtimes/llamaserver/internal/weights"
 )
 
 // Options say how a front works. Dir is needed; everything else has a default.
@@ -71,12 +77,12 @@ type Front struct {
 	noRoom  atomic.Pointer[string] // why nothing could be stored the last time; nil: it could
 	started atomic.Int64           // how often the server was
 	answers atomic.Bool            // it has answered once
-	head    atomic.Pointer[head]   // of the model's file
+	opener  layout.Opener          // of the model's file
 	waking  atomic.Bool            // a store that was suspended is to go on
 
 	mu     sync.Mutex
-	served map[string]*served // by model, where the server has several; else by ""
-	loaded map[string]*loaded // likewise
+	served map[string]*served        // by model, where the server has several; else by ""
+	loaded map[string]*weights.Files // likewise
 	closed bool
 
 	refusals trial.Cases[refusedModel] // models of which nothing is kept
@@ -140,7 +146,7 @@ func New(base *url.URL, args *Arguments, o Options) (*Front, error) {
 	default:
 		o.Logger.Info("slot files", "are", folder.String())
 	}
-	f := &Front{o: o, args: args, log: o.Logger, base: base, folder: folder, rules: rules, served: map[string]*served{}, loaded: map[string]*loaded{}, tried: make(chan struct{}), bodies: bodyPace}
+	f := &Front{o: o, args: args, log: o.Logger, base: base, folder: folder, rules: rules, served: map[string]*served{}, loaded: map[string]*weights.Files{}, tried: make(chan struct{}), bodies: bodyPace}
 	f.ctx, f.stop = context.WithCancel(context.Background())
 	f.dbState.Store(stateOf(ErrOpening))
 	f.record.Read() // counts are since now
@@ -208,7 +214,9 @@ func (f *Front) again() {
 
 // Started says that the server was started, or started again: nothing is known of it.
 func (f *Front) Started() {
-	f.readAhead()
+	if !f.args.Router && f.args.Model != "" {
+		f.opener.Ahead(f.args.Model)
+	}
 	files := f.willLoad()
 	f.started.Add(1)
 	f.mu.Lock()
@@ -241,8 +249,8 @@ func (f *Front) lostServer() {
 		}
 		s.lost()
 		delete(f.served, key)
-		if f.o.Attach != "" && !s.loaded.doubtful() { // another process may come in its place. That it has come, a doubt needs to see
-			s.loaded.restarted()
+		if f.o.Attach != "" && !s.loaded.Doubtful() { // another process may come in its place. That it has come, a doubt needs to see
+			s.loaded.Restarted()
 		}
 	}
 }
@@ -394,3 +402,42 @@ func (f *Front) Close(ctx context.Context) error {
 
 // Answered reports whether the server has ever answered.
 func (f *Front) Answered() bool { return f.answers.Load() }
+
+// loadedBy is what is known of the files of a model. The caller holds f.mu.
+func (f *Front) loadedBy(model string) *weights.Files {
+	l := f.loaded[model]
+	if l == nil {
+		l = f.newLoaded(model)
+		f.loaded[model] = l
+	}
+	return l
+}
+
+// willLoad is what a server that was just started will load. Files that are not there yet, it fetches itself.
+func (f *Front) willLoad() map[string]*weights.Files {
+	l := f.newLoaded("")
+	if paths, err := gguf.Splits(f.args.Model); err == nil && f.args.Model != "" && !f.args.Router {
+		l.Of(slices.DeleteFunc(append(paths, f.args.Adapters...), func(p string) bool { return modelfile.StampOf(p).File == "" }))
+	}
+	return map[string]*weights.Files{"": l}
+}
+
+// soils is [weights.Files.Soils] of all models.
+func (f *Front) soils() (ended func()) {
+	f.mu.Lock()
+	list := slices.Collect(maps.Values(f.loaded))
+	f.mu.Unlock()
+	var all []func()
+	for _, l := range list { // it may be waiting for the server
+		all = append(all, l.Soils())
+	}
+	return func() {
+		for _, end := range all {
+			end()
+		}
+	}
+}
+
+func (f *Front) newLoaded(model string) *weights.Files {
+	return weights.New(weights.Server{API: f.api(model), Base: f.base, Attached: f.o.Attach != "", Memo: f.o.Memo, Log: f.log, Work: &f.work, Ctx: f.ctx})
+}

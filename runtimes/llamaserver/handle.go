@@ -16,6 +16,7 @@ import (
 	"github.com/dormousekv/dormouse/runtimes/llamaserver/internal/api"
 	"github.com/dormousekv/dormouse/runtimes/llamaserver/internal/causes"
 	"github.com/dormousekv/dormouse/runtimes/llamaserver/internal/request"
+	"github.com/dormousekv/dormouse/runtimes/llamaserver/internal/weights"
 )
 
 // ServeHTTP passes a request to the server, and helps where it can.
@@ -164,7 +165,7 @@ func (f *Front) complete(w http.ResponseWriter, r *http.Request, s *served, req 
 		return
 	}
 	p := s.begin(ctx, m, lay, sl, prompt, req)
-	err = s.sound(ctx)
+	err = s.loaded.Sound(ctx)
 	if err == nil && s.gone.Load() {
 		err = request.PassHashing
 	}
@@ -204,12 +205,12 @@ func (f *Front) complete(w http.ResponseWriter, r *http.Request, s *served, req 
 // the request was answered.
 func (f *Front) looked(w http.ResponseWriter, r *http.Request, s *served) (*served, error) {
 	ctx := r.Context()
-	err := s.sound(ctx)
+	err := s.loaded.Sound(ctx)
 	_, _, before := s.ready()
 	if err == nil && before == nil {
 		err = s.sameScales(ctx)
 	}
-	if toldAgain := err == nil && before != nil; !toldAgain && !errors.Is(err, errAnew) {
+	if toldAgain := err == nil && before != nil; !toldAgain && !errors.Is(err, weights.ErrAnew) {
 		s.mu.Lock()
 		s.doubt = err
 		s.mu.Unlock()
@@ -321,7 +322,7 @@ func (f *Front) pass(w http.ResponseWriter, r *http.Request, s *served, e reques
 			uncached(r, e, body)
 		}
 		if soils {
-			defer s.loaded.soils()()
+			defer s.loaded.Soils()()
 		}
 		f.forward(w, r, x)
 	} else {

@@ -14,7 +14,9 @@ import (
 	"github.com/dormousekv/dormouse/db"
 	"github.com/dormousekv/dormouse/runtimes/internal/modelfile"
 	"github.com/dormousekv/dormouse/runtimes/llamaserver/internal/api"
+	"github.com/dormousekv/dormouse/runtimes/llamaserver/internal/layout"
 	"github.com/dormousekv/dormouse/runtimes/llamaserver/internal/request"
+	"github.com/dormousekv/dormouse/runtimes/llamaserver/internal/weights"
 )
 
 // The first request after a start is the one that matters: an agent whose server was restarted repeats its request at once, with a whole conversation. So it
@@ -212,7 +214,7 @@ func (s *served) expectHashing(model string, list []api.Adapter) {
 			continue
 		}
 		s.hold.shortens()
-		parts, _ := filesOf(name, nil)
+		parts, _ := weights.FilesOf(name, nil)
 		for _, p := range parts {
 			if info, err := os.Stat(p); err == nil {
 				size += info.Size()
@@ -237,12 +239,12 @@ func (f *Front) opened(ctx context.Context) (*db.Store, error) {
 }
 
 // stores reports whether a store has rows of a model that such a server computes.
-func stores(store *db.Store, id *identity) bool {
+func stores(store *db.Store, id *layout.Identity) bool {
 	for st, err := range store.Models() {
 		if err != nil {
 			return false
 		}
-		if d := st.Descriptor; st.Err == nil && st.Records > 0 && d.Weights == id.desc.Weights && strings.HasPrefix(d.StateFormat, id.desc.StateFormat) {
+		if d := st.Descriptor; st.Err == nil && st.Records > 0 && d.Weights == id.Desc.Weights && strings.HasPrefix(d.StateFormat, id.Desc.StateFormat) {
 			return true
 		}
 	}

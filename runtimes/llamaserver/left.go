@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/dormousekv/dormouse/runtimes/llamaserver/internal/api"
+	"github.com/dormousekv/dormouse/runtimes/llamaserver/internal/layout"
 	"github.com/dormousekv/dormouse/runtimes/llamaserver/internal/request"
 	"github.com/dormousekv/dormouse/runtimes/llamaserver/internal/slotfile"
 )
@@ -78,10 +79,10 @@ func (s *served) stopped(sl *slot) bool {
 }
 
 // holds notes what a slot holds whose client has gone, as its file says: the beginning of the prompt at least, or something else.
-func (s *served) holds(sl *slot, f *slotfile.File, lay *layout) {
+func (s *served) holds(sl *slot, f *slotfile.File, lay *layout.Layout) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	file, err := lay.format.Parse(f.Bytes())
+	file, err := lay.Format.Parse(f.Bytes())
 	if err != nil {
 		sl.forget()
 		return

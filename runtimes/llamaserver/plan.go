@@ -9,6 +9,7 @@ import (
 	"github.com/dormousekv/dormouse/kv"
 	"github.com/dormousekv/dormouse/obs/figures"
 	"github.com/dormousekv/dormouse/runtimes/llamaserver/internal/api"
+	"github.com/dormousekv/dormouse/runtimes/llamaserver/internal/layout"
 	"github.com/dormousekv/dormouse/runtimes/llamaserver/internal/request"
 	"github.com/dormousekv/dormouse/runtimes/llamaserver/internal/trial"
 )
@@ -32,7 +33,7 @@ type plan struct {
 
 // begin saves the slots that would lose what only they have, and brings what is stored of the prompt into the leased slot, if
 // that pays. The caller has the turn. What fails is logged: the server computes the prompt then.
-func (s *served) begin(ctx context.Context, m *db.Model, lay *layout, sl *slot, prompt kv.Prompt, req *request.Request) *plan {
+func (s *served) begin(ctx context.Context, m *db.Model, lay *layout.Layout, sl *slot, prompt kv.Prompt, req *request.Request) *plan {
 	s.own(ctx, sl)
 	if len(sl.prompt.Tokens) > 0 && !s.watch { // else that was looked at just now
 		s.believed(ctx, sl)
@@ -45,7 +46,7 @@ func (s *served) begin(ctx context.Context, m *db.Model, lay *layout, sl *slot, 
 		if sl.unsaved {
 			s.save(ctx, sl)
 		}
-		if !lay.rolls() {
+		if !lay.Rolls() {
 			p.held = 0
 		}
 	}
@@ -76,7 +77,7 @@ func (s *served) begin(ctx context.Context, m *db.Model, lay *layout, sl *slot, 
 		p.held, p.why = 0, figures.SlotTaken
 		return p
 	}
-	soiled, _ := s.loaded.soiled()
+	soiled, _ := s.loaded.Soiled()
 	start = time.Now()
 	n, bytes, err := 0, int64(0), s.adapt(ctx, sl, prompt, req)
 	if err == nil {
@@ -200,7 +201,7 @@ func (s *served) finished(p *plan, prompt kv.Prompt, a answered) {
 		return
 	}
 	if n := a.cached + a.prompt; n != len(prompt.Tokens) {
-		s.differs(p.kind, fmt.Errorf("%w: it has %d, expected %d", errOtherTokens, n, len(prompt.Tokens)))
+		s.differs(p.kind, fmt.Errorf("%w: it has %d, expected %d", layout.ErrOtherTokens, n, len(prompt.Tokens)))
 		s.mu.Lock()
 		p.slot.forget()
 		s.mu.Unlock()
@@ -210,7 +211,7 @@ func (s *served) finished(p *plan, prompt kv.Prompt, a answered) {
 	if p.restored == 0 {
 		return
 	}
-	if expected := p.restored - s.lay.again(p.restored); a.cached < expected {
+	if expected := p.restored - s.lay.Again(p.restored); a.cached < expected {
 		s.unused(p, a)
 		return
 	}
@@ -227,9 +228,9 @@ func (s *served) unused(p *plan, a answered) {
 	s.mu.Unlock()
 	s.log.Warn("restored but not reused", "model", s.name, "kind", p.kind, "slot", p.slot.id, "restored", p.restored, "reused", a.cached)
 	// Whether the server wants checkpoints is found out by trying: both ways, if neither works.
-	if strict := s.lay.strict.Load(); a.cached == 0 && s.lay.window > 0 && (!strict || rests) && s.lay.strict.CompareAndSwap(strict, !strict) {
+	if strict := s.lay.Strict.Load(); a.cached == 0 && s.lay.Window > 0 && (!strict || rests) && s.lay.Strict.CompareAndSwap(strict, !strict) {
 		s.log.Info("the server did not reuse what was restored: the next time it is done in the other way", "model", s.name, "with a checkpoint", !strict)
-		m, note, value := s.model, strictNote(s.note), []byte{1}
+		m, note, value := s.model, layout.StrictNote(s.note), []byte{1}
 		if strict {
 			value = nil
 		}

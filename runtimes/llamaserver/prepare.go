@@ -16,8 +16,10 @@ import (
 	"github.com/dormousekv/dormouse/runtimes/internal/portrait"
 	"github.com/dormousekv/dormouse/runtimes/llamacpp/state"
 	"github.com/dormousekv/dormouse/runtimes/llamaserver/internal/api"
+	"github.com/dormousekv/dormouse/runtimes/llamaserver/internal/layout"
 	"github.com/dormousekv/dormouse/runtimes/llamaserver/internal/proc"
 	"github.com/dormousekv/dormouse/runtimes/llamaserver/internal/request"
+	"github.com/dormousekv/dormouse/runtimes/llamaserver/internal/weights"
 )
 
 // probePrompt is computed once, to see how the server lays out its slots.
@@ -105,14 +107,14 @@ func (s *served) prepare(ctx context.Context) error {
 			return err
 		}
 	}
-	if b, err := m.Note(strictNote(note)); err == nil && len(b) > 0 {
-		lay.strict.Store(true)
+	if b, err := m.Note(layout.StrictNote(note)); err == nil && len(b) > 0 {
+		lay.Strict.Store(true)
 	}
-	if err := s.sound(ctx); err != nil { // what was seen of rows may be of other files
+	if err := s.loaded.Sound(ctx); err != nil { // what was seen of rows may be of other files
 		if errors.Is(err, request.PassFiles) {
 			return err
 		}
-		return errChanging
+		return weights.ErrChanging
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -122,8 +124,8 @@ func (s *served) prepare(ctx context.Context) error {
 
 // wake has a server that sleeps load its files again.
 func (s *served) wake(ctx context.Context, p api.Props) (api.Props, error) {
-	if paths, err := filesOf(p.ModelPath, nil); err == nil && !s.loaded.have(paths) {
-		s.loaded.of(paths)
+	if paths, err := weights.FilesOf(p.ModelPath, nil); err == nil && !s.loaded.Have(paths) {
+		s.loaded.Of(paths)
 	}
 	if _, err := s.api.Slots(ctx); err != nil {
 		return p, err
@@ -132,19 +134,19 @@ func (s *served) wake(ctx context.Context, p api.Props) (api.Props, error) {
 }
 
 // identity reads which model the server runs, and makes sure that the files which are read are those that the server has.
-func (s *served) identity(ctx context.Context, p api.Props, list []api.Adapter) (*identity, error) {
+func (s *served) identity(ctx context.Context, p api.Props, list []api.Adapter) (*layout.Identity, error) {
 	if p.ModelPath == "" {
 		return nil, fmt.Errorf("%w: the server does not name the file of its model", request.PassModel)
 	}
-	paths, err := filesOf(p.ModelPath, list)
+	paths, err := weights.FilesOf(p.ModelPath, list)
 	if err != nil {
 		return nil, fmt.Errorf("%w: the file of the server's model cannot be read here: %w", request.PassModel, err)
 	}
-	s.loaded.of(paths)
-	s.loaded.listensAt(s.at())
-	if err := s.sound(ctx); err != nil && !errors.Is(err, errAnew) {
+	s.loaded.Of(paths)
+	s.loaded.ListensAt(s.at())
+	if err := s.loaded.Sound(ctx); err != nil && !errors.Is(err, weights.ErrAnew) {
 		if errors.Is(err, request.PassHashing) {
-			return nil, errChanging // it goes on
+			return nil, weights.ErrChanging // it goes on
 		}
 		return nil, err
 	}
@@ -153,22 +155,22 @@ func (s *served) identity(ctx context.Context, p api.Props, list []api.Adapter) 
 	for _, a := range list {
 		of += fmt.Sprintf(" %d %q", a.ID, a.Invocation)
 	}
-	if id := s.loaded.known(of); id != nil {
+	if id := s.loaded.Known(of); id != nil {
 		return id, nil
 	}
 	s.expectHashing(p.ModelPath, list)
-	id, err := identify(ctx, p, rows, list, s.front.o.Memo, s.front.openModel)
+	id, err := layout.Identify(ctx, p, rows, list, s.front.o.Memo, s.front.opener.Open)
 	if err != nil {
 		if errors.Is(err, modelfile.ErrChanged) {
 			return nil, err
 		}
 		return nil, fmt.Errorf("%w: %w", request.PassModel, err)
 	}
-	return id, s.loaded.settle(s, p.ModelPath, id, of)
+	return id, s.loaded.Hashed(p.ModelPath, id, of)
 }
 
 // look finds out how slot files look, and remembers it.
-func (s *served) look(ctx context.Context, store *db.Store, id *identity, note string) (*db.Model, *layout, error) {
+func (s *served) look(ctx context.Context, store *db.Store, id *layout.Identity, note string) (*db.Model, *layout.Layout, error) {
 	if err := s.take(ctx); err != nil {
 		return nil, nil, err
 	}
@@ -181,7 +183,7 @@ func (s *served) look(ctx context.Context, store *db.Store, id *identity, note s
 	if err != nil {
 		return nil, nil, err
 	}
-	value, err := json.Marshal(lay.format)
+	value, err := json.Marshal(lay.Format)
 	if err == nil {
 		err = m.SetNote(ctx, note, value)
 	}
@@ -198,12 +200,12 @@ func formatNote(a *Arguments, p api.Props) string {
 }
 
 // recall finds the model of a store that a server runs, if slot files of such a server were seen before.
-func recall(store *db.Store, id *identity, note string) (*db.Model, *layout, error) {
+func recall(store *db.Store, id *layout.Identity, note string) (*db.Model, *layout.Layout, error) {
 	for st, err := range store.Models() {
 		if err != nil {
 			return nil, nil, err
 		}
-		if d := st.Descriptor; st.Err != nil || d.Weights != id.desc.Weights || d.Tokenizer != id.desc.Tokenizer || d.Architecture != id.desc.Architecture {
+		if d := st.Descriptor; st.Err != nil || d.Weights != id.Desc.Weights || d.Tokenizer != id.Desc.Tokenizer || d.Architecture != id.Desc.Architecture {
 			continue
 		}
 		m, err := store.Model(st.Fingerprint)
@@ -218,7 +220,7 @@ func recall(store *db.Store, id *identity, note string) (*db.Model, *layout, err
 		if err := json.Unmarshal(value, &format); err != nil {
 			return nil, nil, err
 		}
-		desc, lay, err := id.describe(format)
+		desc, lay, err := id.Describe(format)
 		if err == nil {
 			desc, err = desc.Normal()
 		}
@@ -231,8 +233,8 @@ func recall(store *db.Store, id *identity, note string) (*db.Model, *layout, err
 }
 
 // probe computes a few tokens in a slot without adapters, saves it, and reads how it is laid out and what its rows look like.
-func (s *served) probe(ctx context.Context, id *identity) (*layout, kv.Descriptor, portrait.Portrait, error) {
-	fail := func(err error) (*layout, kv.Descriptor, portrait.Portrait, error) {
+func (s *served) probe(ctx context.Context, id *layout.Identity) (*layout.Layout, kv.Descriptor, portrait.Portrait, error) {
+	fail := func(err error) (*layout.Layout, kv.Descriptor, portrait.Portrait, error) {
 		return nil, kv.Descriptor{}, portrait.Portrait{}, err
 	}
 	tokens, err := s.api.Tokenize(ctx, probePrompt, true)
@@ -247,7 +249,7 @@ func (s *served) probe(ctx context.Context, id *identity) (*layout, kv.Descripto
 	s.mu.Lock()
 	sl.forget()
 	s.mu.Unlock()
-	if err := s.api.Compute(ctx, sl.id, tokens, id.adapters); err != nil {
+	if err := s.api.Compute(ctx, sl.id, tokens, id.Adapters); err != nil {
 		return fail(err)
 	}
 	f, done, err := s.saveSlot(ctx, sl.id)
@@ -258,11 +260,11 @@ func (s *served) probe(ctx context.Context, id *identity) (*layout, kv.Descripto
 	if done.Saved == 0 {
 		return fail(errors.New("a request has cleared the slot meanwhile"))
 	}
-	format, err := learn(f.Bytes())
+	format, err := layout.Learn(f.Bytes())
 	if err != nil {
 		return fail(fmt.Errorf("%w: %w", request.PassSlots, err))
 	}
-	desc, lay, err := id.describe(format)
+	desc, lay, err := id.Describe(format)
 	if err != nil {
 		return fail(fmt.Errorf("%w: %w", request.PassModel, err))
 	}
@@ -276,5 +278,5 @@ func (s *served) probe(ctx context.Context, id *identity) (*layout, kv.Descripto
 	if err := s.api.Erase(ctx, sl.id); err != nil && !api.Unsupported(err) {
 		s.log.Debug("erasing the slot of the probe", "err", err)
 	}
-	return lay, desc, lay.portrait(file), nil
+	return lay, desc, lay.Portrait(file), nil
 }

@@ -56,7 +56,7 @@ func (s *served) replaced(ctx context.Context) bool {
 		}
 	}
 	s.mu.Unlock()
-	others := again && s.loaded.restarted()
+	others := again && s.loaded.Restarted()
 	if before.props == now.props && (before.at == now.at || before.at == "" || now.at == "") && !(again && s.front.o.Attach != "") && !others {
 		return false
 	}
@@ -65,7 +65,7 @@ func (s *served) replaced(ctx context.Context) bool {
 	}
 	s.log.Info("the server is another one now", "model", p.ModelPath)
 	if !again {
-		s.loaded.restarted()
+		s.loaded.Restarted()
 	}
 	s.front.reset()
 	return true

@@ -8,21 +8,11 @@ import (
 	"github.com/dormousekv/dormouse/db"
 	"github.com/dormousekv/dormouse/kv"
 	"github.com/dormousekv/dormouse/runtimes/internal/portrait"
-	"github.com/dormousekv/dormouse/runtimes/llamacpp/state"
 	"github.com/dormousekv/dormouse/runtimes/llamaserver/internal/request"
 )
 
 // rowsNote is the note in which a model remembers what its rows look like.
 const rowsNote = "llama-server rows of the probe"
-
-// portrait is what is remembered of the rows of a slot file.
-func (lay *layout) portrait(f *state.File) portrait.Portrait {
-	rows := portrait.RowsOf(lay.format.State, f.State)
-	if f.Recurrent != nil {
-		rows = append(rows, portrait.Rows{Name: "the recurrent state", Kind: portrait.Memory, Values: state.Values(kv.F32, f.Recurrent)})
-	}
-	return portrait.From(rows)
-}
 
 // A server that computes other rows than those that are stored under its identity gets a part of the store for itself when it was looked at so
 // often, and is that server still. There are so many parts at most.

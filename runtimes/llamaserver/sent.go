@@ -95,7 +95,7 @@ func (k *sent) ended(a answered) {
 		sl.pure = -1
 		s.mu.Unlock()
 	}
-	if soiled, _ := s.loaded.soiled(); soiled > 0 && !req.Endpoint.Pins() && !(k.stayed && a.known && a.cached <= max(p.held, p.restored)) {
+	if soiled, _ := s.loaded.Soiled(); soiled > 0 && !req.Endpoint.Pins() && !(k.stayed && a.known && a.cached <= max(p.held, p.restored)) {
 		s.mu.Lock()
 		sl.forget() // the server may have gone on with rows that nobody here knows
 		sl.pure = -1

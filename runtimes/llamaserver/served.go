@@ -11,16 +11,18 @@ import (
 
 	"github.com/dormousekv/dormouse/db"
 	"github.com/dormousekv/dormouse/runtimes/llamaserver/internal/api"
+	"github.com/dormousekv/dormouse/runtimes/llamaserver/internal/layout"
 	"github.com/dormousekv/dormouse/runtimes/llamaserver/internal/request"
 	"github.com/dormousekv/dormouse/runtimes/llamaserver/internal/slotfile"
 	"github.com/dormousekv/dormouse/runtimes/llamaserver/internal/trial"
+	"github.com/dormousekv/dormouse/runtimes/llamaserver/internal/weights"
 )
 
 // served is a model that runs in the server, with its slots. What is done to slots, and every request that begins to work in one, goes
 // through turn, one at a time: a server whose slots share a cache clears the idle ones when another begins.
 type served struct {
 	api    *api.Client
-	loaded *loaded
+	loaded *weights.Files
 	folder *slotfile.Folder
 	log    *slog.Logger
 	front  *Front
@@ -40,9 +42,9 @@ type served struct {
 	passages  int            // how often one began or ended
 	passing   map[string]int // and of whom they are, by scope, where requests are kept apart by their keys
 	context   int            // tokens that a slot has room for
-	id        *identity
+	id        *layout.Identity
 	model     *db.Model
-	lay       *layout
+	lay       *layout.Layout
 	name      string
 	seen      seen   // of a server that somebody else runs
 	note      string // where the store remembers how slot files look
@@ -71,7 +73,7 @@ func newServed(f *Front, a *api.Client) *served {
 }
 
 // ready is the model's part of the store, or why there is none.
-func (s *served) ready() (*db.Model, *layout, error) {
+func (s *served) ready() (*db.Model, *layout.Layout, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	switch {

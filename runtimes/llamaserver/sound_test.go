@@ -3,6 +3,8 @@ package llamaserver
 import (
 	"errors"
 	"testing"
+
+	"github.com/dormousekv/dormouse/runtimes/llamaserver/internal/weights"
 )
 
 // A server that sleeps will load what lies there: that is known at once, however long it takes to read the file. Who asks meanwhile wakes it, and then it
@@ -17,7 +19,7 @@ func TestChangedWhileAsleepIsNoDoubt(t *testing.T) {
 			r.asleep()
 			replace(t, model, other)
 			s := r.front.servedFor("")
-			if wait, err := s.compare(t.Context(), s.loaded); wait != nil || !errors.Is(err, errAnew) {
+			if wait, err := s.loaded.Compare(t.Context()); wait != nil || !errors.Is(err, weights.ErrAnew) {
 				t.Errorf("bytes are read first: %v, %v", wait != nil, err)
 			}
 		})

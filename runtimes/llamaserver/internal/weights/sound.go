@@ -1,4 +1,4 @@
-package llamaserver
+package weights
 
 import (
 	"context"
@@ -16,12 +16,12 @@ import (
 // soundTime is how long a request waits for bytes that are read to see whether they are the same.
 const soundTime = time.Second
 
-// sound reports whether the server still has the files that were hashed. Else it says why that cannot be told, or errAnew. It looks at the
+// Sound reports whether the server still has the files that were hashed. Else it says why that cannot be told, or errAnew. It looks at the
 // files' stamps, and asks for more only where they changed.
-func (s *served) sound(ctx context.Context) error {
+func (l *Files) Sound(ctx context.Context) error {
 	deadline := time.After(soundTime)
 	for {
-		wait, err := s.compare(ctx, s.loaded)
+		wait, err := l.Compare(ctx)
 		if wait == nil {
 			return err
 		}
@@ -35,8 +35,8 @@ func (s *served) sound(ctx context.Context) error {
 	}
 }
 
-// compare is one look. It gives a channel where bytes are being read: then the answer comes later.
-func (s *served) compare(ctx context.Context, l *loaded) (wait <-chan struct{}, err error) {
+// Compare is one look. It gives a channel where bytes are being read: then the answer comes later.
+func (l *Files) Compare(ctx context.Context) (wait <-chan struct{}, err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	now := stampsOf(l.paths)
@@ -58,20 +58,20 @@ func (s *served) compare(ctx context.Context, l *loaded) (wait <-chan struct{}, 
 		switch {
 		case clean && how == modelfile.Unchanged:
 			return nil, nil
-		case clean && how == modelfile.Touched, s.maps(l, now), s.asleep(ctx):
+		case clean && how == modelfile.Touched, l.maps(now), l.asleep(ctx):
 			return nil, l.anew(now)
 		}
-		return nil, l.doubt(s, now)
+		return nil, l.doubt(now)
 	}
 	if len(others) > 0 {
-		switch s.heldOf(l, others) {
+		switch l.heldOf(others) {
 		case proc.OldFile:
 			if how == modelfile.Another {
 				for _, p := range others {
 					l.strayed[p] = true
 				}
 				if l.altered {
-					return nil, l.doubt(s, now)
+					return nil, l.doubt(now)
 				}
 				return nil, nil
 			}
@@ -79,11 +79,11 @@ func (s *served) compare(ctx context.Context, l *loaded) (wait <-chan struct{}, 
 		case proc.NewFile:
 			return nil, l.anew(now)
 		default:
-			if s.asleep(ctx) { // it loads what lies there, whatever that is: to read it may take longer than it sleeps
+			if l.asleep(ctx) { // it loads what lies there, whatever that is: to read it may take longer than it sleeps
 				return nil, l.anew(now)
 			}
 			if len(l.strayed) == 0 { // the same bytes in another file are the same
-				same, wait, err := s.sameBytes(l, now)
+				same, wait, err := l.sameBytes(now)
 				if wait != nil || err != nil {
 					return wait, err
 				}
@@ -95,16 +95,16 @@ func (s *served) compare(ctx context.Context, l *loaded) (wait <-chan struct{}, 
 			for _, p := range others {
 				l.strayed[p] = true
 			}
-			return nil, l.doubt(s, now)
+			return nil, l.doubt(now)
 		}
 	}
 	if how == modelfile.Unchanged && !l.altered {
 		return nil, nil
 	}
-	if s.asleep(ctx) { // it loads what lies there, whatever that is
+	if l.asleep(ctx) { // it loads what lies there, whatever that is
 		return nil, l.anew(now)
 	}
-	same, wait, err := s.sameBytes(l, now)
+	same, wait, err := l.sameBytes(now)
 	if wait != nil || err != nil {
 		return wait, err
 	}
@@ -117,17 +117,17 @@ func (s *served) compare(ctx context.Context, l *loaded) (wait <-chan struct{}, 
 		return nil, nil
 	}
 	l.altered = true
-	return nil, l.doubt(s, now)
+	return nil, l.doubt(now)
 }
 
 // anew notes that the server has loaded, or will load, what lies at the paths now.
-func (l *loaded) anew(now []modelfile.Stamp) error {
+func (l *Files) anew(now []modelfile.Stamp) error {
 	l.forget(l.paths, now)
-	return errAnew
+	return ErrAnew
 }
 
 // doubt says what cannot be told.
-func (l *loaded) doubt(s *served, now []modelfile.Stamp) error {
+func (l *Files) doubt(now []modelfile.Stamp) error {
 	var what []string
 	for i, n := range now {
 		switch c := n.Since(l.stamps[i]); {
@@ -144,15 +144,15 @@ func (l *loaded) doubt(s *served, now []modelfile.Stamp) error {
 	err := fmt.Errorf("%w: since the server has loaded its files, %s, and which one it has now cannot be seen: start the server again", request.PassFiles, strings.Join(what, ", "))
 	if l.said != err.Error() {
 		l.said = err.Error()
-		s.log.Warn("requests pass", "err", err)
+		l.Log.Warn("requests pass", "err", err)
 	}
 	l.drops++
 	return err
 }
 
 // heldOf is which files the server has mapped of some paths. The caller holds l.mu.
-func (s *served) heldOf(l *loaded, paths []string) proc.Held {
-	mapped := proc.MappedBy(s.front.base)
+func (l *Files) heldOf(paths []string) proc.Held {
+	mapped := proc.MappedBy(l.Base)
 	out := proc.Held(-1)
 	for _, p := range paths {
 		h := proc.HeldOf(mapped, p, l.inodes[p])
@@ -168,8 +168,8 @@ func (s *served) heldOf(l *loaded, paths []string) proc.Held {
 }
 
 // maps reports whether the server has mapped what lies now at all paths where something may have changed. The caller holds l.mu.
-func (s *served) maps(l *loaded, now []modelfile.Stamp) bool {
-	mapped := proc.MappedBy(s.front.base)
+func (l *Files) maps(now []modelfile.Stamp) bool {
+	mapped := proc.MappedBy(l.Base)
 	for i, n := range now {
 		if n.Since(l.stamps[i]) > modelfile.Touched || l.strayed[n.Path] || l.altered {
 			if inode, _ := proc.InodeAt(mapped, n.Path); inode == "" {
@@ -181,25 +181,25 @@ func (s *served) maps(l *loaded, now []modelfile.Stamp) bool {
 }
 
 // asleep reports whether the server has given its files up, and will load them again.
-func (s *served) asleep(ctx context.Context) bool {
-	p, err := s.api.Props(ctx)
+func (l *Files) asleep(ctx context.Context) bool {
+	p, err := l.API.Props(ctx)
 	return err == nil && p.Sleeping
 }
 
 // sameBytes compares what is in the files now with what was hashed. The caller holds l.mu.
-func (s *served) sameBytes(l *loaded, now []modelfile.Stamp) (same bool, wait <-chan struct{}, err error) {
+func (l *Files) sameBytes(now []modelfile.Stamp) (same bool, wait <-chan struct{}, err error) {
 	if slices.ContainsFunc(now, func(n modelfile.Stamp) bool { return n.File == "" }) {
 		return false, nil, nil
 	}
 	if l.check == nil || !slices.Equal(l.check.stamps, now) {
 		c := &rehash{stamps: now, done: make(chan struct{})}
 		l.check = c
-		hashes, memo := l.hashes, s.front.o.Memo
-		s.front.work.Go(func() {
+		hashes, memo := l.hashes, l.Memo
+		l.Work.Go(func() {
 			defer close(c.done)
 			c.same = true
 			for path, want := range hashes {
-				h, err := modelfile.WeightsHash(s.front.ctx, path, memo)
+				h, err := modelfile.WeightsHash(l.Ctx, path, memo)
 				c.err = errors.Join(c.err, err)
 				c.same = c.same && h == want
 			}
@@ -216,51 +216,4 @@ func (s *served) sameBytes(l *loaded, now []modelfile.Stamp) (same bool, wait <-
 		return false, nil, fmt.Errorf("%w: %w", request.PassFiles, c.err)
 	}
 	return c.same, nil, nil
-}
-
-// own gives an error unless what a slot holds was computed by the files that were hashed. It is forgotten then, but if the files are just being
-// read. The caller has the turn, or the slot.
-func (s *served) own(ctx context.Context, sl *slot) error {
-	err := s.sound(ctx)
-	if errors.Is(err, request.PassHashing) {
-		return err
-	}
-	if err == nil {
-		err = s.sameScales(ctx)
-	}
-	drops := s.loaded.dropped()
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if err == nil && (sl.drops != drops || s.gone.Load()) {
-		err = errAnew
-	}
-	if err == nil {
-		return nil
-	}
-	if len(sl.prompt.Tokens) > 0 {
-		s.log.Warn("what a slot holds is dropped: other rows may have come into it, or other files into the server", "slot", sl.id, "tokens", len(sl.prompt.Tokens), "err", err)
-	}
-	sl.forget()
-	sl.drops = drops
-	return err
-}
-
-// later has a slot saved once the files have been read that are just being read.
-func (s *served) later(sl *slot, err error) {
-	if !errors.Is(err, request.PassHashing) {
-		return
-	}
-	s.mu.Lock()
-	sl.unsaved = len(sl.prompt.Tokens) > 0
-	s.mu.Unlock()
-	s.idle(sl)
-}
-
-// glance notes what became of the files before a request goes on that may wake the server.
-func (f *Front) glance(ctx context.Context) {
-	for _, s := range f.models() {
-		if _, _, err := s.ready(); (err == nil || errors.Is(err, request.PassFiles)) && (s.args.Sleep > 0 || s.watch) && errors.Is(s.sound(ctx), errAnew) && !s.gone.Load() {
-			f.reset()
-		}
-	}
 }

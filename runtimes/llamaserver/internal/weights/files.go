@@ -1,7 +1,10 @@
-package llamaserver
+package weights
 
 import (
+	"context"
 	"errors"
+	"log/slog"
+	"net/url"
 	"slices"
 	"sync"
 
@@ -9,30 +12,46 @@ import (
 	"github.com/dormousekv/dormouse/kv"
 	"github.com/dormousekv/dormouse/runtimes/internal/modelfile"
 	"github.com/dormousekv/dormouse/runtimes/llamaserver/internal/api"
+	"github.com/dormousekv/dormouse/runtimes/llamaserver/internal/layout"
 	"github.com/dormousekv/dormouse/runtimes/llamaserver/internal/proc"
 )
 
-// loaded is what is known of the files that a server has loaded. What the server computes belongs to them, and not to whatever lies at their
-// paths by now. It outlives [Front.reset], and ends with the server.
-type loaded struct {
+// Files is what is known of the files that a server has loaded. What the server computes belongs to them, and not to whatever lies at their
+// paths by now. It ends with the server.
+type Files struct {
+	Server
+
 	mu     sync.Mutex
 	paths  []string          // of all files: the model's parts, then the adapters
 	stamps []modelfile.Stamp // of the files as the server has loaded them
 	seen   []modelfile.Stamp // what lay at the paths at the last look
 	hashes map[string]kv.Hash
-	id     *identity
+	id     *layout.Identity
 	idOf   string            // what the identity holds for beside the files
 	inodes map[string]string // by path: the file that the server has mapped
 	// strayed are paths at which another file lay. That the first one lies there again proves nothing: the server may have loaded the other.
 	strayed map[string]bool
 	altered bool // other bytes were in one of the files
 	drops   int  // how often what slots hold became doubtful
-	foul    int  // how often rows came into the server that are none of this model for their tokens: see [loaded.soil]
+	foul    int  // how often rows came into the server that are none of this model for their tokens: see [Files.Soil]
 	soiling int  // requests at work that bring such rows
 	check   *rehash
 	said    string
 	at      string // where the server listens, if somebody else runs it and that can be seen
 }
+
+// Server is what a look at files needs to know of the server.
+type Server struct {
+	API      *api.Client
+	Base     *url.URL // where it answers
+	Attached bool     // somebody else runs it
+	Memo     string   // the file that remembers hashes
+	Log      *slog.Logger
+	Work     *sync.WaitGroup // whoever hashes files is counted there
+	Ctx      context.Context // ends when nobody needs the hash any more
+}
+
+func New(s Server) *Files { return &Files{Server: s, strayed: map[string]bool{}} }
 
 // rehash is a look at all bytes of files with certain stamps.
 type rehash struct {
@@ -42,11 +61,11 @@ type rehash struct {
 	err    error
 }
 
-// errAnew says that the server has loaded its files again, and other ones: it is to be prepared anew.
-var errAnew = errors.New("the server has loaded other files")
+// ErrAnew says that the server has loaded its files again, and other ones: it is to be prepared anew.
+var ErrAnew = errors.New("the server has loaded other files")
 
-// filesOf are the files by which a model is known.
-func filesOf(model string, adapters []api.Adapter) ([]string, error) {
+// FilesOf are the files by which a model is known.
+func FilesOf(model string, adapters []api.Adapter) ([]string, error) {
 	out, err := gguf.Splits(model)
 	for _, a := range adapters {
 		out = append(out, a.Path)
@@ -62,8 +81,8 @@ func stampsOf(paths []string) []modelfile.Stamp {
 	return out
 }
 
-// of says which files the server has. Those that were not known are taken as they are now.
-func (l *loaded) of(paths []string) {
+// Of says which files the server has. Those that were not known are taken as they are now.
+func (l *Files) Of(paths []string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if slices.Equal(l.paths, paths) {
@@ -82,42 +101,23 @@ func (l *loaded) of(paths []string) {
 	}
 }
 
-// have reports whether files are among those that are known.
-func (l *loaded) have(paths []string) bool {
+// Have reports whether files are among those that are known.
+func (l *Files) Have(paths []string) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return !slices.ContainsFunc(paths, func(p string) bool { return !slices.Contains(l.paths, p) })
 }
 
 // forget takes files for those that the server has loaded. The caller holds mu.
-func (l *loaded) forget(paths []string, stamps []modelfile.Stamp) {
+func (l *Files) forget(paths []string, stamps []modelfile.Stamp) {
 	l.paths, l.stamps, l.seen = paths, slices.Clone(stamps), stamps
 	l.hashes, l.id, l.inodes, l.strayed, l.altered, l.check = nil, nil, nil, map[string]bool{}, false, nil
 	l.drops++
 }
 
-// loadedBy is what is known of the files of a model. The caller holds f.mu.
-func (f *Front) loadedBy(model string) *loaded {
-	l := f.loaded[model]
-	if l == nil {
-		l = &loaded{strayed: map[string]bool{}}
-		f.loaded[model] = l
-	}
-	return l
-}
-
-// willLoad is what a server that was just started will load. Files that are not there yet, it fetches itself.
-func (f *Front) willLoad() map[string]*loaded {
-	l := &loaded{strayed: map[string]bool{}}
-	if paths, err := gguf.Splits(f.args.Model); err == nil && f.args.Model != "" && !f.args.Router {
-		l.of(slices.DeleteFunc(append(paths, f.args.Adapters...), func(p string) bool { return modelfile.StampOf(p).File == "" }))
-	}
-	return map[string]*loaded{"": l}
-}
-
-// restarted says that another process is the server now, which began after the last look. If the files are what they were then, it has them. It reports
+// Restarted says that another process is the server now, which began after the last look. If the files are what they were then, it has them. It reports
 // whether they may be others than those that were hashed: then the model is to be prepared anew.
-func (l *loaded) restarted() (others bool) {
+func (l *Files) Restarted() (others bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	now := stampsOf(l.paths)
@@ -133,59 +133,59 @@ func (l *loaded) restarted() (others bool) {
 	return true
 }
 
-// listensAt says where the server listens: elsewhere, it is another process.
-func (l *loaded) listensAt(at string) {
+// ListensAt says where the server listens: elsewhere, it is another process.
+func (l *Files) ListensAt(at string) {
 	l.mu.Lock()
 	before := l.at
 	l.at = at
 	l.mu.Unlock()
 	if before != "" && at != "" && before != at {
-		l.restarted()
+		l.Restarted()
 	}
 }
 
-// doubtful reports whether the server may have other files than those that were hashed.
-func (l *loaded) doubtful() bool {
+// Doubtful reports whether the server may have other files than those that were hashed.
+func (l *Files) Doubtful() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return len(l.strayed) > 0 || l.altered
 }
 
-// settle is called when the files were hashed. It finds out which of them the server has mapped, and gives an error if that is not what was
+// Hashed is called when the files were hashed. It finds out which of them the server has mapped, and gives an error if that is not what was
 // hashed, or if they changed meanwhile.
-func (l *loaded) settle(s *served, model string, id *identity, idOf string) error {
+func (l *Files) Hashed(model string, id *layout.Identity, idOf string) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	mapped := proc.MappedBy(s.front.base)
+	mapped := proc.MappedBy(l.Base)
 	inodes := map[string]string{}
 	for i, p := range l.paths {
 		inode, gone := proc.InodeAt(mapped, p)
 		if gone { // it was replaced before it was looked at
 			l.stamps[i] = modelfile.Stamp{Path: p}
-			return l.doubt(s, stampsOf(l.paths))
+			return l.doubt(stampsOf(l.paths))
 		}
 		if inode != "" {
 			inodes[p] = inode
-		} else if began, ok := proc.StartOf(s.front.base); ok && s.front.o.Attach != "" && l.stamps[i].ChangedAfter(began) {
+		} else if began, ok := proc.StartOf(l.Base); ok && l.Attached && l.stamps[i].ChangedAfter(began) {
 			l.stamps[i] = modelfile.Stamp{Path: p}
-			return l.doubt(s, stampsOf(l.paths))
+			return l.doubt(stampsOf(l.paths))
 		}
 	}
 	if now := stampsOf(l.paths); !slices.Equal(now, l.stamps) {
-		return errChanging
+		return ErrChanging
 	}
-	l.hashes, l.id, l.idOf, l.inodes = map[string]kv.Hash{model: id.desc.Weights}, id, idOf, inodes
-	for i, p := range l.paths[len(l.paths)-len(id.adapters):] {
-		l.hashes[p] = id.adapters[id.ids[i]]
+	l.hashes, l.id, l.idOf, l.inodes = map[string]kv.Hash{model: id.Desc.Weights}, id, idOf, inodes
+	for i, p := range l.paths[len(l.paths)-len(id.Adapters):] {
+		l.hashes[p] = id.Adapters[id.IDs[i]]
 	}
 	return nil
 }
 
-// errChanging says that files change just now: who looks again knows more.
-var errChanging = errors.New("the files of the model change just now")
+// ErrChanging says that files change just now: who looks again knows more.
+var ErrChanging = errors.New("the files of the model change just now")
 
-// known is what was read of the files before, if that holds for this server.
-func (l *loaded) known(idOf string) *identity {
+// Known is what was read of the files before, if that holds for this server.
+func (l *Files) Known(idOf string) *layout.Identity {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.idOf != idOf {
@@ -194,8 +194,8 @@ func (l *loaded) known(idOf string) *identity {
 	return l.id
 }
 
-// dropped counts how often what slots hold became doubtful.
-func (l *loaded) dropped() int {
+// Dropped counts how often what slots hold became doubtful.
+func (l *Files) Dropped() int {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.drops

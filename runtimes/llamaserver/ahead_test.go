@@ -134,7 +134,7 @@ func TestNextTurnGoesAhead(t *testing.T) {
 // What the front believes of the slot is looked at: a slot that has lost what it held is filled from the store.
 func TestNothingGoesAheadInDoubt(t *testing.T) {
 	r := start(t, Options{}, roomy("-np", "2")...)
-	direct := r.front.api("")
+	direct := r.front.apiOf("")
 	c := newDialog("/v1/chat/completions", "a dog")
 	turn := func(what, want string, ahead int) {
 		t.Helper()
@@ -163,7 +163,7 @@ func TestNothingGoesAheadInDoubt(t *testing.T) {
 	c.messages = append(c.messages, object{"role": "user", "content": story("And", 60)["prompt"]})
 	turn("where much is new", "slot", 0)
 	turn("after that", "slot", 1)
-	r.front.servedFor("").loaded.Soil()
+	r.front.servedFor("").files.Soil()
 	turn("after rows that are none of the model's", "", 0)
 }
 

@@ -201,7 +201,7 @@ func TestSlowBodies(t *testing.T) {
 		}
 	})
 	t.Cleanup(func() {
-		if r.front.servedFor("") != first || first.gone.Load() {
+		if r.front.servedFor("") != first || first.gone() {
 			t.Error("for a client that was slow, the server is taken for lost")
 		}
 	})

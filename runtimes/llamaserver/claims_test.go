@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/dormousekv/dormouse/internal/gguf/ggufgen"
+	"github.com/dormousekv/dormouse/kv"
 	"github.com/dormousekv/dormouse/obs/figures"
 	"github.com/dormousekv/dormouse/runtimes/llamaserver/internal/api"
 )
@@ -132,30 +133,34 @@ func TestOnlyEmptiedSlotsAreForgotten(t *testing.T) {
 	r := start(t, Options{SaveAfter: time.Hour}, "-c", "2048", "-np", "2")
 	r.ask("/completion", story("One", 10))
 	s := r.front.servedFor("")
-	s.unbusy(t.Context())
-	var sl *slot
-	for _, x := range s.slots {
-		if len(x.prompt.Tokens) > 0 {
-			sl = x
+	s.table.Unbusy(t.Context())
+	var all kv.Prompt
+	for _, x := range s.table.Slots() {
+		if len(x.Prompt.Tokens) > 0 {
+			all = x.Prompt
 		}
 	}
-	if sl == nil {
+	if len(all.Tokens) == 0 {
 		t.Fatal("no slot has a prompt")
 	}
-	if s.forgetEmptied(t.Context(), nil, nil); len(sl.prompt.Tokens) == 0 || !sl.unsaved {
-		t.Errorf("a slot that has its prompt is forgotten: %d tokens, unsaved %v", len(sl.prompt.Tokens), sl.unsaved)
-	}
-	all := sl.prompt
-	sl.working, sl.prompt.Tokens = true, append(slices.Clone(all.Tokens), all.Tokens...) // its client went before all was computed
-	if s.forgetEmptied(t.Context(), nil, nil); len(sl.prompt.Tokens) == 0 || !sl.unsaved {
-		t.Errorf("what was computed for a client that went is forgotten: %d tokens, unsaved %v", len(sl.prompt.Tokens), sl.unsaved)
-	}
-	sl.working, sl.prompt = false, all
-	if err := s.api.Erase(t.Context(), sl.id); err != nil {
+	sl, err := s.table.Lease(t.Context(), all)
+	if err != nil {
 		t.Fatal(err)
 	}
-	if s.forgetEmptied(t.Context(), nil, nil); len(sl.prompt.Tokens) > 0 || sl.unsaved {
-		t.Errorf("an emptied slot is believed to have %d tokens, unsaved %v", len(sl.prompt.Tokens), sl.unsaved)
+	s.table.Release(sl)
+	if s.look.ForgetEmptied(t.Context(), nil, nil); len(sl.Prompt.Tokens) == 0 || !sl.Unsaved {
+		t.Errorf("a slot that has its prompt is forgotten: %d tokens, unsaved %v", len(sl.Prompt.Tokens), sl.Unsaved)
+	}
+	sl.Working, sl.Prompt.Tokens = true, append(slices.Clone(all.Tokens), all.Tokens...) // its client went before all was computed
+	if s.look.ForgetEmptied(t.Context(), nil, nil); len(sl.Prompt.Tokens) == 0 || !sl.Unsaved {
+		t.Errorf("what was computed for a client that went is forgotten: %d tokens, unsaved %v", len(sl.Prompt.Tokens), sl.Unsaved)
+	}
+	sl.Working, sl.Prompt = false, all
+	if err := s.api.Erase(t.Context(), sl.ID); err != nil {
+		t.Fatal(err)
+	}
+	if s.look.ForgetEmptied(t.Context(), nil, nil); len(sl.Prompt.Tokens) > 0 || sl.Unsaved {
+		t.Errorf("an emptied slot is believed to have %d tokens, unsaved %v", len(sl.Prompt.Tokens), sl.Unsaved)
 	}
 }
 

@@ -16,7 +16,6 @@ import (
 
 	"github.com/dormousekv/dormouse/kv"
 	"github.com/dormousekv/dormouse/runtimes/llamaserver/internal/api"
-	"github.com/dormousekv/dormouse/runtimes/llamaserver/internal/layout"
 	"github.com/dormousekv/dormouse/runtimes/llamaserver/internal/request"
 )
 
@@ -81,7 +80,7 @@ func TestKeysOfRequests(t *testing.T) {
 
 // The server makes a chat request of /v1/messages and drops what it does not know, the adapters among it: they are not those that were asked for.
 func TestAdaptersOfMessages(t *testing.T) {
-	s := &served{adapters: []api.Adapter{{ID: 0, Scale: 1}}, id: &layout.Identity{Adapters: map[int]kv.Hash{0: {1}}}}
+	s := &prompts{adapters: []api.Adapter{{ID: 0, Scale: 1}}, hashes: map[int]kv.Hash{0: {1}}}
 	fields := map[string]json.RawMessage{"lora": json.RawMessage(`[{"id":0,"scale":0}]`)}
 	for e := request.Completion; e <= request.Messages; e++ {
 		got, err := s.adaptersOf(&request.Request{Endpoint: e, Fields: fields})

@@ -15,9 +15,9 @@
 //
 // The rule that everything else follows from: a llama-server whose slots share one cache empties all idle slots when a request begins in
 // another (--cache-idle-slots). So what only an idle slot has is saved before anything begins, and nothing begins between a restore and the
-// request that it is for. served.turn stands for both.
+// request that it is for. slots.Turn stands for both.
 //
-// An identity holds as long as the files that were hashed are the files that the server has (loaded.go, sound.go): a server that sleeps loads them
+// An identity holds as long as the files that were hashed are the files that the server has (internal/weights): a server that sleeps loads them
 // again, and files are replaced while it runs. So they are compared before a prompt is looked up, after each restore, before its request is sent, and
 // before and after each save. A restore before a sleep does no harm: the server loses it with its slots. In doubt requests pass.
 //

@@ -384,7 +384,7 @@ func TestCodexAsInstalled(t *testing.T) {
 	if got := turn(len(body.Input)); !strings.HasPrefix(got.header, "hit; ") || got.a.prompt > 100 {
 		t.Errorf("after a kill: %s, %d tokens are computed", got.header, got.a.prompt)
 	}
-	if m := r.front.servedFor(""); len(m.counted) != 1 || !m.counted["responses with tools, reasoning, parallel_tool_calls, type namespace,web_search"] {
-		t.Errorf("the server was asked for its count of %v", m.counted)
+	if k, _ := r.front.servedFor("").ready(); len(k.prompts.counted) != 1 || !k.prompts.counted["responses with tools, reasoning, parallel_tool_calls, type namespace,web_search"] {
+		t.Errorf("the server was asked for its count of %v", k.prompts.counted)
 	}
 }

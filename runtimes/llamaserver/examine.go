@@ -22,7 +22,7 @@ func (f *Front) Examine(ctx context.Context, within time.Duration) ([]Check, err
 	ctx, cancel := context.WithTimeout(ctx, within)
 	defer cancel()
 	if f.args.Router {
-		for f.api("").Health(ctx) != nil {
+		for f.apiOf("").Health(ctx) != nil {
 			select {
 			case <-time.After(50 * time.Millisecond):
 			case <-ctx.Done():
@@ -32,10 +32,10 @@ func (f *Front) Examine(ctx context.Context, within time.Duration) ([]Check, err
 		return []Check{{true, "models", "the server starts one for each model: each is looked at when it is asked for"}}, nil
 	}
 	var s *served
-	for s == nil || s.gone.Load() { // the store was opened meanwhile, or the server started
+	for s == nil || s.gone() { // the store was opened meanwhile, or the server started
 		s = f.servedFor("")
 		select {
-		case <-s.prepared:
+		case <-s.hold.prepared:
 		case <-ctx.Done():
 			return nil, errNotReady
 		}
@@ -45,11 +45,11 @@ func (f *Front) Examine(ctx context.Context, within time.Duration) ([]Check, err
 		return nil, err
 	}
 	out := []Check{{true, "server", p.Build}, {p.TotalSlots > 0, "slots", fmt.Sprintf("%d, each for %d tokens", p.TotalSlots, p.Defaults.Context)}}
-	model, lay, err := s.ready()
+	k, err := s.ready()
 	if err != nil {
 		return append(out, Check{false, "model", err.Error()}), nil
 	}
-	d := model.Descriptor()
+	d, lay := k.model.Descriptor(), k.lay
 	out = append(out, Check{true, "model", fmt.Sprintf("%s (%s), %s", d.Name, d.Architecture, p.ModelPath)},
 		f.slotFiles(), Check{true, "layout", fmt.Sprintf("slot files of version %d, %d layers, %d bytes a token", lay.Format.Version, layers(lay), d.TokenBytes())})
 	if lay.Window > 0 {

@@ -9,6 +9,8 @@ import (
 	"strconv"
 	"sync"
 	"time"
+
+	"github.com/dormousekv/dormouse/kv"
 )
 
 // exchange is a request on its way through the proxy.
@@ -32,14 +34,16 @@ type exchangeKey struct{}
 // Where little is reused, "; parted=312; part=tools" says where the prompt parted from the nearest one: see parted.go.
 const Header = "X-Dormouse"
 
-// forward hands a request to the server and its answer to the client. An answer that breaks off is noted in x, since a panic of a
+func newExchange() *exchange { return &exchange{first: make(chan struct{})} }
+
+// forward hands a request to the server and its answer to the client. An answer that breaks off is noted, since a panic of a
 // goroutine that is no request's would end the process: see breakOff.
-func (f *Front) forward(w http.ResponseWriter, r *http.Request, x *exchange) {
+func (x *exchange) forward(proxy http.Handler, w http.ResponseWriter, r *http.Request) {
 	defer func() {
 		x.broken = recover()
 		x.failed()
 	}()
-	f.proxy.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), exchangeKey{}, x)))
+	proxy.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), exchangeKey{}, x)))
 }
 
 // answered is called with the server's answer, before any of it is passed on.
@@ -106,4 +110,13 @@ func writeError(w http.ResponseWriter, status int, kind, message string) {
 	w.Header().Set("Content-Type", "application/json; charset=utf-8")
 	w.WriteHeader(status)
 	json.NewEncoder(w).Encode(map[string]any{"error": map[string]any{"code": status, "message": message, "type": kind}})
+}
+
+// ownKey marks the context of a request that the front makes itself, with the prompt that it is to compute.
+type ownKey struct{}
+
+// own is the prompt of a request that the front makes itself.
+func own(ctx context.Context) (p kv.Prompt, ok bool) {
+	p, ok = ctx.Value(ownKey{}).(kv.Prompt)
+	return p, ok
 }

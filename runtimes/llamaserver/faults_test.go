@@ -66,7 +66,7 @@ func TestStoreIsFreed(t *testing.T) {
 	if got := r.untilAnswered("/completion", story("Locked", 4)); got.text == "" || !strings.HasPrefix(got.header, "pass") {
 		t.Errorf("while the store is locked: %+v", got)
 	}
-	r.eventually(func() bool { _, err := r.front.store(); return errors.Is(err, db.ErrLocked) })
+	r.eventually(func() bool { _, err := r.front.shelf.store(); return errors.Is(err, db.ErrLocked) })
 	if err := other.Close(); err != nil {
 		t.Fatal(err)
 	}
@@ -88,7 +88,7 @@ func TestStoreComesUnasked(t *testing.T) {
 		}
 		return len(s.Models) > 0 && s.Models[0].Fingerprint != ""
 	}
-	r.eventually(func() bool { _, _, err := r.front.servedFor("").ready(); return errors.Is(err, request.PassStore) })
+	r.eventually(func() bool { _, err := r.front.servedFor("").ready(); return errors.Is(err, request.PassStore) })
 	if err := other.Close(); err != nil {
 		t.Fatal(err)
 	}

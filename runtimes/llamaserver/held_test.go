@@ -20,9 +20,8 @@ import (
 // has gone. While the server loads the model it waits as long as that takes.
 func TestHeld(t *testing.T) {
 	begin := func(answered bool) *served {
-		s := &served{hold: newHold(), prepared: make(chan struct{})}
+		s := &served{hold: newHold()}
 		if answered {
-			s.answers.Store(time.Now().UnixNano())
 			s.hold.meets()
 		}
 		return s
@@ -36,17 +35,17 @@ func TestHeld(t *testing.T) {
 		leaves   bool
 	}{
 		{"nothing happens", true, func(s *served, leave func()) {}, heldTime, false},
-		{"it is prepared", true, func(s *served, leave func()) { after(time.Second, func() { close(s.prepared) }) }, time.Second, false},
+		{"it is prepared", true, func(s *served, leave func()) { after(time.Second, func() { close(s.hold.prepared) }) }, time.Second, false},
 		{"waiting does not pay", true, func(s *served, leave func()) { after(time.Second, func() { s.hold.release(request.PassUnhashed) }) }, time.Second, false},
 		{"nothing is stored", true, func(s *served, leave func()) { after(time.Second/2, s.hold.shortens) }, briefTime, false},
 		{"it is known late that nothing is stored", true, func(s *served, leave func()) { after(2*time.Second, s.hold.shortens) }, 2 * time.Second, false},
 		{"the client goes", true, func(s *served, leave func()) { after(time.Second, leave) }, time.Second, true},
 		{"a long load", false, func(s *served, leave func()) {
-			after(time.Hour, func() { s.answers.Store(time.Now().UnixNano()); s.hold.meets() })
-			after(time.Hour+time.Second, func() { close(s.prepared) })
+			after(time.Hour, func() { s.hold.meets() })
+			after(time.Hour+time.Second, func() { close(s.hold.prepared) })
 		}, time.Hour + time.Second, false},
 		{"a long load of what is not prepared", false, func(s *served, leave func()) {
-			after(time.Hour, func() { s.answers.Store(time.Now().UnixNano()); s.hold.meets() })
+			after(time.Hour, func() { s.hold.meets() })
 		}, time.Hour + heldTime, false},
 		{"the client goes while it loads", false, func(s *served, leave func()) { after(time.Second, leave) }, time.Second, true},
 		{"the server says something else", false, func(s *served, leave func()) {
@@ -60,7 +59,7 @@ func TestHeld(t *testing.T) {
 				s := begin(c.answered)
 				c.then(s, leave)
 				start := time.Now()
-				stays := s.patient(ctx)
+				stays := s.hold.patient(ctx)
 				if took := time.Since(start); took != c.waits || stays == c.leaves {
 					t.Errorf("it waited for %v, and the client is there: %t; expected %v, %t", took, stays, c.waits, !c.leaves)
 				}
@@ -180,7 +179,7 @@ func TestNoKeyWhileTheServerLoads(t *testing.T) {
 		if got.status != http.StatusServiceUnavailable && got.status != http.StatusUnauthorized || !strings.HasPrefix(got.header, "pass") {
 			t.Fatalf("%d %q %s", got.status, got.header, got.body)
 		}
-		m, _, _ := r.front.servedFor("").ready()
+		m, _ := r.front.servedFor("").ready()
 		return m != nil
 	})
 	if got := r.ask("/completion", story("Nobody", 8)); got.status != http.StatusUnauthorized || got.header != "pass; reason=api_key" {

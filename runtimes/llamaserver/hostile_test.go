@@ -368,7 +368,7 @@ func TestPurgedStaysAway(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			tokens, err := r.front.api("").Tokenize(context.Background(), body["prompt"].(string), true)
+			tokens, err := r.front.apiOf("").Tokenize(context.Background(), body["prompt"].(string), true)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -390,8 +390,8 @@ func TestPurgedStaysAway(t *testing.T) {
 			t.Errorf("before: %s", got.header)
 		}
 		s := r.front.servedFor("")
-		r.eventually(func() bool { return len(s.unsavedSlots(nil)) > 0 })
-		if err := s.flush(context.Background()); err != nil { // what is saved is on its way into the store
+		r.eventually(func() bool { return len(s.table.UnsavedBut(nil)) > 0 })
+		if err := flush(s); err != nil { // what is saved is on its way into the store
 			t.Fatal(err)
 		}
 		if _, err := r.front.Purge(context.Background(), Purge{Key: "k"}); err != nil {
@@ -401,7 +401,7 @@ func TestPurgedStaysAway(t *testing.T) {
 			_, err = rest.ReadString('\n')
 		}
 		r.settled()
-		if err := r.front.servedFor("").flush(context.Background()); err != nil {
+		if err := flush(r.front.servedFor("")); err != nil {
 			t.Fatal(err)
 		}
 		r.saved()
@@ -436,7 +436,7 @@ func TestServerRefusesToBeLookedAt(t *testing.T) {
 	})
 	s := r.front.servedFor("")
 	select {
-	case <-s.prepared:
+	case <-s.hold.prepared:
 	default:
 		t.Error("it is still being looked at")
 	}
@@ -461,4 +461,13 @@ func TestStoppedBeforeStarted(t *testing.T) {
 	if err := p.Run(t.TempDir(), func() {}); err == nil {
 		t.Error("it runs")
 	}
+}
+
+// flush saves all that only slots have.
+func flush(s *served) error {
+	k, err := s.ready()
+	if err != nil {
+		return err
+	}
+	return k.saver.flush(context.Background())
 }

@@ -143,7 +143,7 @@ func (r *rig) settled() {
 	r.t.Helper()
 	for end := time.Now().Add(patience); time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
 		s := r.front.servedFor("")
-		if m, _, err := s.ready(); (m != nil || !errors.Is(err, request.PassHashing)) && !s.gone.Load() && reasonOf(err) != request.PassStore {
+		if m, err := s.ready(); (m != nil || !errors.Is(err, request.PassHashing)) && !s.gone() && reasonOf(err) != request.PassStore {
 			return
 		}
 	}
@@ -161,12 +161,11 @@ func (r *rig) savedOf(model string) {
 	r.t.Helper()
 	s := r.front.servedFor(model)
 	for end := time.Now().Add(patience); time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
-		s.mu.Lock()
-		open := len(s.pending) > 0 || len(s.turn) > 0
-		for _, sl := range s.slots {
-			open = open || sl.busy || sl.unsaved
+		m := s.status()
+		open := m.Storing
+		for _, sl := range m.Slots {
+			open = open || sl.Busy || sl.Unsaved
 		}
-		s.mu.Unlock()
 		if !open {
 			return
 		}

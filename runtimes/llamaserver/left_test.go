@@ -34,7 +34,7 @@ func (r *rig) leave(body object, after int) {
 	defer cancel()
 	done := make(chan reply)
 	go func() { done <- ask(r.t, ctx, r.url, "/completion", body) }()
-	direct := r.front.api("")
+	direct := r.front.apiOf("")
 	r.eventually(func() bool {
 		select {
 		case got := <-done:

@@ -6,14 +6,11 @@ import (
 	"maps"
 	"net/http"
 	"path/filepath"
-	"slices"
 	"strconv"
 	"strings"
 	"sync"
 	"testing"
 	"time"
-
-	"pgregory.net/rapid"
 
 	"github.com/dormousekv/dormouse/kv"
 	"github.com/dormousekv/dormouse/obs/figures"
@@ -405,43 +402,4 @@ func TestExplain(t *testing.T) {
 	if all, _ = r.front.Explain(); len(all) > 0 {
 		t.Errorf("after a purge %d are kept", len(all))
 	}
-}
-
-// Of the slots that one counts which shares most, and of another scope nothing but what all share.
-func TestNearestSlot(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
-		prompt := func() kv.Prompt {
-			p := kv.Prompt{Tokens: rapid.SliceOfN(rapid.Int32Range(1, 2), 0, 12).Draw(t, "tokens"), Scope: rapid.SampledFrom([]string{"", "a", "b"}).Draw(t, "scope")}
-			p.ScopeStart = rapid.IntRange(0, 6).Draw(t, "start")
-			if rapid.Bool().Draw(t, "adapted") {
-				p.Adapters = []kv.Adapter{{Scale: 1}}
-			}
-			return p
-		}
-		s := &served{}
-		for range rapid.IntRange(0, 4).Draw(t, "slots") {
-			s.slots = append(s.slots, &slot{prompt: prompt()})
-		}
-		p := prompt()
-		got := s.nearestSlot(p)
-		common, parts := 0, false
-		for _, sl := range s.slots {
-			if !slices.Equal(sl.prompt.Adapters, p.Adapters) {
-				continue
-			}
-			q := sl.prompt.Tokens
-			if sl.prompt.Scope != p.Scope {
-				q = q[:min(open(p), open(sl.prompt))]
-			}
-			n := firstDifference([][]int32{q}, p.Tokens)
-			goesOn := n < min(len(q), len(p.Tokens))
-			if n > common {
-				common, parts = n, false
-			}
-			parts = parts || n == common && goesOn
-		}
-		if got.common != common || (got.theirs != nil) != parts || parts && got.theirs[0] == p.Tokens[common] {
-			t.Fatalf("%+v, expected %d, %v", got, common, parts)
-		}
-	})
 }

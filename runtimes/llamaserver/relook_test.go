@@ -83,7 +83,7 @@ func TestRefusedModelIsLookedAtAgain(t *testing.T) {
 	}
 	defer r.front.Close(context.Background())
 	r.serve()
-	r.eventually(func() bool { _, _, err := r.front.servedFor("").ready(); return errors.Is(err, request.PassSlots) })
+	r.eventually(func() bool { _, err := r.front.servedFor("").ready(); return errors.Is(err, request.PassSlots) })
 	if got := r.ask("/completion", story("Away", 6)); got.header != "pass; reason=slots_not_saved" {
 		t.Errorf("while the folder is away: %s", got.header)
 	}

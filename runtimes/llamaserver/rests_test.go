@@ -136,7 +136,7 @@ func TestNotReused(t *testing.T) {
 	var forgets atomic.Bool
 	r.between(func(req *http.Request) {
 		if forgets.Load() && req.URL.Path == "/completion" && req.Method == http.MethodPost {
-			if err := r.front.api("").Erase(req.Context(), 0); err != nil {
+			if err := r.front.apiOf("").Erase(req.Context(), 0); err != nil {
 				t.Error(err)
 			}
 		}

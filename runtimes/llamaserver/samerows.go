@@ -28,7 +28,7 @@ func (s *served) part(ctx context.Context, store *db.Store, desc kv.Descriptor, 
 	for n := 1; n <= maxParts; n++ {
 		if n > 1 {
 			desc.StateFormat = fmt.Sprintf("%s, rows of kind %d", format, n)
-			if !has(store, desc) && s.front.looks(s.api.Model, request.PassRows)+1 < sureLooks {
+			if !has(store, desc) && s.shared.refusals.Times(refusedModel{s.api.Model, request.PassRows})+1 < sureLooks {
 				break
 			}
 		}
@@ -38,7 +38,7 @@ func (s *served) part(ctx context.Context, store *db.Store, desc kv.Descriptor, 
 		}
 		if err = s.sameRows(ctx, registered.Model, now); err == nil {
 			if n > 1 {
-				s.log.Warn("the server computes other rows than the first one that was known as it: they are kept apart", "model", registered.Model.Fingerprint(), "because", first)
+				s.shared.log.Warn("the server computes other rows than the first one that was known as it: they are kept apart", "model", registered.Model.Fingerprint(), "because", first)
 			}
 			return registered.Model, nil
 		}
@@ -73,10 +73,10 @@ func (s *served) sameRows(ctx context.Context, m *db.Model, now portrait.Portrai
 	if !ok {
 		err := m.SetNote(ctx, rowsNote, now.Append(nil))
 		switch {
-		case err != nil && s.front.o.Attach != "":
+		case err != nil && s.shared.attached():
 			return fmt.Errorf("%w: remembering what rows look like: %w", request.PassStore, err)
 		case err != nil: // of this server the arguments are known
-			s.log.Warn("remembering what rows look like", "err", err)
+			s.shared.log.Warn("remembering what rows look like", "err", err)
 		}
 		return nil
 	}

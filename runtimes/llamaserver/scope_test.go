@@ -14,6 +14,8 @@ import (
 
 	"github.com/dormousekv/dormouse/kv"
 	"github.com/dormousekv/dormouse/runtimes/llamaserver/internal/api"
+	"github.com/dormousekv/dormouse/runtimes/llamaserver/internal/request"
+	"github.com/dormousekv/dormouse/runtimes/llamaserver/internal/slots"
 )
 
 // Where the server is not known to check API keys, keeping requests apart by them is less than it seems: the front says so.
@@ -146,51 +148,40 @@ func changed(body object) object {
 	return out
 }
 
-// What was sent before its tokens are known is of a key all the same: that key neither waits for it nor loses it, all others do.
-func TestComingPromptHasAKey(t *testing.T) {
-	s := &served{}
-	sl := &slot{prompt: kv.Prompt{Scope: ScopeOfKey("alice")}, unsaved: true, working: true, coming: true}
-	for key, may := range map[string]bool{"alice": true, "bob": false} {
-		for _, tokens := range [][]int32{nil, {1, 2, 3}} {
-			if got := s.mayReuse(sl, kv.Prompt{Tokens: tokens, Scope: ScopeOfKey(key)}); got != may {
-				t.Errorf("%s, with %d tokens: %v", key, len(tokens), got)
-			}
-		}
-	}
-	sl.forget()
-	if s.mayReuse(sl, kv.Prompt{Scope: ScopeOfKey("alice")}) {
-		t.Error("a slot of which nothing is known may be reused")
-	}
-}
-
 // A slot whose answer is done, and whose request has not given it back yet, is saved before it is emptied for another key. A client that reads slowly is not
 // waited for.
 func TestSlotIsSavedBeforeAnotherKeyEmptiesIt(t *testing.T) {
 	for name, slow := range map[string]bool{"done": false, "a slow client": true} {
 		t.Run(name, func(t *testing.T) {
-			sl := &slot{prompt: kv.Prompt{Tokens: make([]int32, 100), Scope: ScopeOfKey("alice")}, unsaved: true, busy: true, working: true}
-			s := &served{front: &Front{o: Options{ScopeByKey: true}}, log: slog.New(slog.DiscardHandler), slots: []*slot{sl}, turn: make(chan struct{}, 1)}
+			table := slots.New(slots.Server{ByKey: true})
+			table.Resize(1)
+			prompt := kv.Prompt{Tokens: make([]int32, 100), Scope: ScopeOfKey("alice")}
+			sl, err := table.Lease(t.Context(), prompt)
+			if err != nil {
+				t.Fatal(err)
+			}
+			table.Begun(sl, prompt, &request.Request{})
 			var unsaved bool
 			server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 				if r.Method == http.MethodPost {
-					s.mu.Lock()
-					unsaved = sl.unsaved // a save begins with saying that it is not
-					s.mu.Unlock()
+					unsaved = table.Of(sl).Unsaved // a save begins with saying that it is not
 					io.WriteString(w, "{}")
 					return
 				}
 				io.WriteString(w, `[{"id":0}]`)
 			}))
 			defer server.Close()
-			s.api = &api.Client{Base: must(t, server.URL), Client: http.DefaultClient}
+			ended := &life{era: &era{}}
+			ended.end() // nothing is saved
+			a := &apart{byKey: true, api: &api.Client{Base: must(t, server.URL), Client: http.DefaultClient}, table: table, saver: &saver{table: table, life: ended}, log: slog.New(slog.DiscardHandler)}
 			if !slow {
-				time.AfterFunc(20*time.Millisecond, func() { s.release(sl) })
+				time.AfterFunc(20*time.Millisecond, func() { table.Release(sl) })
 			}
-			if ok, err := s.apart(t.Context(), nil, kv.Prompt{Tokens: make([]int32, 100), Scope: ScopeOfKey("bob")}, true); !ok || err != nil {
+			if ok, err := a.clear(t.Context(), nil, kv.Prompt{Tokens: make([]int32, 100), Scope: ScopeOfKey("bob")}, true); !ok || err != nil {
 				t.Fatal(ok, err)
 			}
-			if unsaved != slow || !sl.empty {
-				t.Errorf("it was emptied unsaved: %v; it is empty: %v", unsaved, sl.empty)
+			if others, _ := table.Others(nil, kv.Prompt{Scope: ScopeOfKey("bob")}); unsaved != slow || len(others) > 0 {
+				t.Errorf("it was emptied unsaved: %v; it is empty: %v", unsaved, len(others) == 0)
 			}
 		})
 	}

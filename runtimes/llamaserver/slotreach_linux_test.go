@@ -56,7 +56,7 @@ func startBehind(t *testing.T, o Options, before ...string) *rig {
 // keeps looks whether a prompt is stored, and restored after the server was killed.
 func (r *rig) keeps() {
 	r.t.Helper()
-	if _, _, err := r.front.servedFor("").ready(); err != nil {
+	if _, err := r.front.servedFor("").ready(); err != nil {
 		r.t.Fatal(err)
 	}
 	ask := story("Once upon a time", 12)
@@ -116,7 +116,7 @@ func TestServerThatReachesNothing(t *testing.T) {
 	r := startBehind(t, Options{}, "unshare", "--mount", "--pid", "--fork", "--mount-proc", "sh", "-c",
 		// the folder is there, as it must be for the server to start, and is another one
 		`for last; do :; done; mount -t tmpfs none /dev/shm && mkdir -p "$last" && exec "$@"`, "sh")
-	_, _, err := r.front.servedFor("").ready()
+	_, err := r.front.servedFor("").ready()
 	if err == nil {
 		t.Fatal("it is kept")
 	}
@@ -134,7 +134,7 @@ func TestServerThatReachesNothing(t *testing.T) {
 func TestServerThatSeesNoFolder(t *testing.T) {
 	needRoot(t, "unshare", "mount")
 	r := startBehind(t, Options{}, "unshare", "--mount", "sh", "-c", `mount -t tmpfs none /dev/shm && exec "$@"`, "sh")
-	_, _, err := r.front.servedFor("").ready()
+	_, err := r.front.servedFor("").ready()
 	if err == nil {
 		t.Fatal("it is kept")
 	}

@@ -19,7 +19,7 @@ func TestChangedWhileAsleepIsNoDoubt(t *testing.T) {
 			r.asleep()
 			replace(t, model, other)
 			s := r.front.servedFor("")
-			if wait, err := s.loaded.Compare(t.Context()); wait != nil || !errors.Is(err, weights.ErrAnew) {
+			if wait, err := s.files.Compare(t.Context()); wait != nil || !errors.Is(err, weights.ErrAnew) {
 				t.Errorf("bytes are read first: %v, %v", wait != nil, err)
 			}
 		})

@@ -22,18 +22,18 @@ func TestTotalsOutliveTheFront(t *testing.T) {
 	if f := r.front.Figures(); len(f.Rates) != 1 || f.Rates[0].PerSecond <= 0 || f.EverSince.IsZero() {
 		t.Fatalf("after two prompts: %+v", f)
 	}
-	r.front.totals.mu.Lock() // restores of so small a model save next to nothing
-	for _, x := range r.front.totals.of {
+	r.front.ledger.totals.mu.Lock() // restores of so small a model save next to nothing
+	for _, x := range r.front.ledger.totals.of {
 		x.Saved += 1e9
 	}
-	r.front.totals.mu.Unlock()
+	r.front.ledger.totals.mu.Unlock()
 	for range 3 {
 		for _, body := range ones {
 			r.ask("/completion", body)
 			r.saved()
 		}
 	}
-	r.front.keepTotals(t.Context()) // what is done each minute
+	r.front.ledger.keep(t.Context()) // what is done each minute
 	before := r.front.Figures()
 	if before.SavedEver != before.Saved+1e9 {
 		t.Errorf("%v were saved, %v ever", before.Saved, before.SavedEver)

@@ -181,7 +181,7 @@ func TestAttachedServerStartsAgain(t *testing.T) {
 			t.Log(r.log)
 		}
 	}()
-	r.eventually(func() bool { _, err := r.front.store(); return err == nil })
+	r.eventually(func() bool { _, err := r.front.shelf.store(); return err == nil })
 	r.front.Prepare()
 	s := r.front.servedFor("")
 	up := func() bool {
@@ -198,8 +198,8 @@ func TestAttachedServerStartsAgain(t *testing.T) {
 	cmd := server()
 	defer func() { end(cmd) }()
 	r.eventually(up)
-	r.eventually(func() bool { m, _, _ := s.ready(); return m != nil || s.gone.Load() })
-	if s.gone.Load() {
+	r.eventually(func() bool { m, _ := s.ready(); return m != nil || s.gone() })
+	if s.gone() {
 		t.Error("a look at a server that is starting ended the preparation of its model")
 	}
 	r.settled()
@@ -233,7 +233,7 @@ func TestAttachedWithAnotherFolder(t *testing.T) {
 	}
 	defer front.Close(context.Background())
 	r := &rig{t: t, front: front, log: &logged{}}
-	r.eventually(func() bool { _, err := front.store(); return err == nil })
+	r.eventually(func() bool { _, err := front.shelf.store(); return err == nil })
 	err = front.servedFor("").prepare(context.Background())
 	if err == nil || !errors.Is(err, request.PassSlots) || !strings.Contains(err.Error(), "--slot-save-path is another folder") {
 		t.Errorf("the front says %v", err)

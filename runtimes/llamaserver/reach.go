@@ -4,8 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net/http"
+	"net/url"
 	"os"
+	"sync/atomic"
 	"time"
 
 	"github.com/dormousekv/dormouse/runtimes/llamaserver/internal/api"
@@ -13,43 +16,52 @@ import (
 	"github.com/dormousekv/dormouse/runtimes/llamaserver/internal/slotfile"
 )
 
-// A server need not reach what this process gives it. In another PID namespace it cannot follow links to memory of this process; as another user
-// it can open neither those nor files of this user; with other mounts it sees another folder, or none. Its answer is a status that names no cause. So the first
-// time it is tried: with links, and if they fail, with ordinary files, of the server's user if need be.
+// A server may not reach what this process gives it. In another PID namespace it cannot follow links to memory of this process. As another user it can open
+// neither those nor files of this user. With other mounts it sees another folder, or none. Its answer is a status that names no cause. So the first save is
+// a trial: with links, and if they fail, with ordinary files, which belong to the server's user if need be.
 
-// saveSlot has the server save a slot into a new file, which is mapped. The caller closes it, or gives it to done.
-func (s *served) saveSlot(ctx context.Context, id int) (*slotfile.File, api.Done, error) {
-	f, done, err := s.saveOnce(ctx, id)
-	if err == nil || s.reached.Load() || !notWritten(err) {
+// reach has the server write slot files.
+type reach struct {
+	api     *api.Client
+	folder  *slotfile.Folder
+	base    *url.URL
+	log     *slog.Logger
+	reached atomic.Bool // the server has written a slot file: it reaches the folder
+}
+
+// save has the server save a slot into a new file, which is mapped. The caller closes it, or gives it to the folder's Done.
+func (r *reach) save(ctx context.Context, id int) (*slotfile.File, api.Done, error) {
+	f, done, err := r.saveOnce(ctx, id)
+	if err == nil || r.reached.Load() || !notWritten(err) {
 		return f, done, err
 	}
 	first := err
-	who, known := proc.UserOf(s.front.base)
+	who, known := proc.UserOf(r.base)
 	if !known {
 		who = os.Geteuid()
 	}
 	owner := 0
 	if me := os.Geteuid(); who != me {
 		if owner = who; me != 0 {
-			return nil, done, fmt.Errorf("%w: %s", first, s.whyUnreached(who))
+			return nil, done, fmt.Errorf("%w: %s", first, r.whyUnreached(who))
 		}
 	}
-	back, err := s.folder.Plain(owner)
+	back, err := r.folder.Plain(owner)
 	if err != nil {
 		return nil, done, errors.Join(first, err)
 	}
-	if f, done, err = s.saveOnce(ctx, id); err != nil {
+	if f, done, err = r.saveOnce(ctx, id); err != nil {
 		back()
 		if notWritten(err) {
-			err = fmt.Errorf("%w: %s", first, s.whyUnreached(who))
+			err = fmt.Errorf("%w: %s", first, r.whyUnreached(who))
 		}
 		return nil, done, err
 	}
-	log := s.log.Info
-	if s.folder.OnDisk() {
-		log = s.log.Warn
+	log := r.log.Info
+	if r.folder.OnDisk() {
+		log = r.log.Warn
 	}
-	log("the server cannot follow links to memory of this process: slot files are files of their own now", "are", s.folder.String(), "because", s.whyUnreached(who))
+	log("the server cannot follow links to memory of this process: slot files are files of their own now", "are", r.folder.String(), "because", r.whyUnreached(who))
 	return f, done, nil
 }
 
@@ -62,12 +74,12 @@ func notWritten(err error) bool {
 	return errors.Is(err, errElsewhere) || errors.As(err, &status) && status.Status >= 400 && status.Status != http.StatusServiceUnavailable && !api.Unsupported(err)
 }
 
-func (s *served) saveOnce(ctx context.Context, id int) (*slotfile.File, api.Done, error) {
-	f, err := s.folder.Create(0)
+func (r *reach) saveOnce(ctx context.Context, id int) (*slotfile.File, api.Done, error) {
+	f, err := r.folder.Create(0)
 	if err != nil {
 		return nil, api.Done{}, err
 	}
-	done, err := s.api.Act(ctx, "save", id, f.Name)
+	done, err := r.api.Act(ctx, "save", id, f.Name)
 	if err == nil {
 		err = f.Remap()
 	}
@@ -78,22 +90,18 @@ func (s *served) saveOnce(ctx context.Context, id int) (*slotfile.File, api.Done
 		f.Close()
 		return nil, done, err
 	}
-	s.reached.Store(true)
+	r.reached.Store(true)
 	return f, done, nil
 }
 
 // reachTime bounds the trial of a server whose slot files are known: a slot that is at work is not waited for.
 const reachTime = 2 * time.Second
 
-// reaches tries whether the server reaches the folder, with a slot that has nothing in it yet. False: it is to be looked at closely.
-func (s *served) reaches(ctx context.Context) bool {
-	if err := s.take(ctx); err != nil {
-		return true
-	}
-	defer s.give()
+// works tries whether the server reaches the folder, with a slot that has nothing in it yet. False: it is to be looked at closely. The caller has the turn.
+func (r *reach) works(ctx context.Context) bool {
 	short, cancel := context.WithTimeout(ctx, reachTime)
 	defer cancel()
-	f, _, err := s.saveSlot(short, 0)
+	f, _, err := r.save(short, 0)
 	if err == nil {
 		f.Close()
 	}
@@ -101,9 +109,9 @@ func (s *served) reaches(ctx context.Context) bool {
 }
 
 // whyUnreached says in words what keeps the server, which runs as a user, from slot files, and what to do about it.
-func (s *served) whyUnreached(user int) string {
-	path := s.folder.Path
-	why := proc.Sandbox(s.front.base, path)
+func (r *reach) whyUnreached(user int) string {
+	path := r.folder.Path
+	why := proc.Sandbox(r.base, path)
 	if me := os.Geteuid(); user >= 0 && user != me && why == "" {
 		why = fmt.Sprintf("it runs as user %d and this process as user %d, so neither can open what the other has", user, me)
 	}

@@ -88,12 +88,12 @@ func (s *served) unchanged(ctx context.Context, sl *slots.Slot) bool {
 func (q *sent) caughtUp(ctx context.Context, had kv.Prompt, err error) {
 	s, k, sl := q.s, q.k, q.sl
 	a := q.answer()
-	if err != nil || q.x.status >= http.StatusBadRequest && !a.known {
+	if err != nil || q.x.status >= http.StatusBadRequest && !a.Known {
 		if err != nil && !s.gone() {
 			s.shared.log.Warn("making the tokens of a prompt that was sent ahead", "slot", sl.ID, "err", err)
 		}
 		q.prompt.Tokens = nil
-		a.known = false
+		a.Known = false
 		s.table.Forget(sl)
 		q.ended(a)
 		return
@@ -113,8 +113,8 @@ func (q *sent) caughtUp(ctx context.Context, had kv.Prompt, err error) {
 	q.plan = p
 	q.part(ctx)
 	switch {
-	case !a.known:
-	case p.found >= a.cached+trial.FewTokens: // a restore would have been better
+	case !a.Known:
+	case p.found >= a.Cached+trial.FewTokens: // a restore would have been better
 		k.overtaken.Failed(p.kind)
 	default:
 		k.overtaken.Worked(p.kind)

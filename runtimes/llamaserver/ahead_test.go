@@ -104,13 +104,13 @@ func TestNextTurnGoesAhead(t *testing.T) {
 				if last.status != http.StatusOK || spoken(last) != spoken(want) {
 					t.Fatalf("turn %d: %d %q (%s), alone %d %q", turn, last.status, spoken(last), last.header, want.status, spoken(want))
 				}
-				asked += last.a.cached + last.a.prompt
+				asked += last.a.Cached + last.a.Prompt
 				r.saved()
 				if got := r.ahead(); got != turn {
 					t.Errorf("turn %d: %d requests went ahead", turn, got)
 				}
-				if turn > 0 && (!strings.HasPrefix(last.header, "slot; tokens=") || claim(last.header) != last.a.cached || last.a.cached < 600) {
-					t.Errorf("turn %d: %s, %d tokens reused", turn, last.header, last.a.cached)
+				if turn > 0 && (!strings.HasPrefix(last.header, "slot; tokens=") || claim(last.header) != last.a.Cached || last.a.Cached < 600) {
+					t.Errorf("turn %d: %s, %d tokens reused", turn, last.header, last.a.Cached)
 				}
 				c = c.next(spoken(last))
 			}
@@ -121,8 +121,8 @@ func TestNextTurnGoesAhead(t *testing.T) {
 				t.Errorf("%d tokens are counted of %d, %d of them restored for nothing", f.Asked, asked, f.Unused)
 			}
 			r.killServer() // the last turn was stored as any other
-			if got := r.ask(path, c.body()); !strings.HasPrefix(got.header, "hit; tokens=") || got.a.cached < last.a.cached+last.a.prompt-2 {
-				t.Errorf("after a kill: %s, %d tokens reused, the turn before had %d", got.header, got.a.cached, last.a.cached+last.a.prompt)
+			if got := r.ask(path, c.body()); !strings.HasPrefix(got.header, "hit; tokens=") || got.a.Cached < last.a.Cached+last.a.Prompt-2 {
+				t.Errorf("after a kill: %s, %d tokens reused, the turn before had %d", got.header, got.a.Cached, last.a.Cached+last.a.Prompt)
 			}
 			if got := r.ahead(); got != 3 {
 				t.Errorf("after a kill a request went ahead")
@@ -140,8 +140,8 @@ func TestNothingGoesAheadInDoubt(t *testing.T) {
 		t.Helper()
 		before := r.ahead()
 		got := r.ask(c.path, c.body())
-		if !strings.HasPrefix(got.header, want) || r.ahead()-before != ahead || want != "miss" && got.a.cached < 600 {
-			t.Errorf("%s: %s, %d tokens reused, %d went ahead; expected %s, %d", what, got.header, got.a.cached, r.ahead()-before, want, ahead)
+		if !strings.HasPrefix(got.header, want) || r.ahead()-before != ahead || want != "miss" && got.a.Cached < 600 {
+			t.Errorf("%s: %s, %d tokens reused, %d went ahead; expected %s, %d", what, got.header, got.a.Cached, r.ahead()-before, want, ahead)
 		}
 		r.saved()
 		c = c.next(spoken(got))
@@ -194,8 +194,8 @@ func TestClientsGoAhead(t *testing.T) {
 		r.saved()
 	}
 	r.killServer()
-	if got := r.ask(c.path, c.body()); !strings.HasPrefix(got.header, "hit") || got.a.cached < 600 {
-		t.Errorf("after a kill: %s, %d tokens reused", got.header, got.a.cached)
+	if got := r.ask(c.path, c.body()); !strings.HasPrefix(got.header, "hit") || got.a.Cached < 600 {
+		t.Errorf("after a kill: %s, %d tokens reused", got.header, got.a.Cached)
 	}
 }
 

@@ -169,8 +169,8 @@ func TestArgumentsAreTheServers(t *testing.T) {
 			body := story("Of the server's own", 4)
 			ask(t, t.Context(), base, "/completion", body)
 			got := ask(t, t.Context(), base, "/completion", body)
-			if keeps := got.a.cached > 0 && resp.StatusCode == http.StatusOK; keeps != (a.Refused == "") {
-				t.Errorf("the server reuses %d tokens, and its slots are answered with %s; the front says %q", got.a.cached, resp.Status, a.Refused)
+			if keeps := got.a.Cached > 0 && resp.StatusCode == http.StatusOK; keeps != (a.Refused == "") {
+				t.Errorf("the server reuses %d tokens, and its slots are answered with %s; the front says %q", got.a.Cached, resp.Status, a.Refused)
 			}
 		})
 	}

@@ -36,11 +36,11 @@ func TestSlotsThatShareAFullCache(t *testing.T) {
 		for _, begin := range []string{"One", "Two"} {
 			got := r.ask("/completion", story(begin, 14))
 			r.saved()
-			if n := claim(got.header); n > got.a.cached {
-				t.Errorf("round %d: %s, and %d tokens were reused", round, got.header, got.a.cached)
+			if n := claim(got.header); n > got.a.Cached {
+				t.Errorf("round %d: %s, and %d tokens were reused", round, got.header, got.a.Cached)
 			}
-			if round > 0 && got.a.prompt > 32 {
-				t.Errorf("round %d: %d tokens of a stored prompt were computed (%s)", round, got.a.prompt, got.header)
+			if round > 0 && got.a.Prompt > 32 {
+				t.Errorf("round %d: %d tokens of a stored prompt were computed (%s)", round, got.a.Prompt, got.header)
 			}
 		}
 	}
@@ -65,8 +65,8 @@ func TestHeaderSaysWhatWasReused(t *testing.T) {
 			r.killServer()
 		}
 		got := r.ask("/completion", c.body)
-		if !strings.HasPrefix(got.header, c.want) || strings.Contains(c.want, "tokens") && claim(got.header) != got.a.cached || got.a.cached < 100 {
-			t.Errorf("%s, expected %s; %d tokens were reused", got.header, c.want, got.a.cached)
+		if !strings.HasPrefix(got.header, c.want) || strings.Contains(c.want, "tokens") && claim(got.header) != got.a.Cached || got.a.Cached < 100 {
+			t.Errorf("%s, expected %s; %d tokens were reused", got.header, c.want, got.a.Cached)
 		}
 		r.saved()
 	}
@@ -116,15 +116,15 @@ func TestBeliefIsDisproved(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if got := r.ask("/completion", one); got.header != "miss; reason=not_reused" || got.a.cached > 1 {
-		t.Errorf("of an emptied slot: %s, %d tokens reused", got.header, got.a.cached)
+	if got := r.ask("/completion", one); got.header != "miss; reason=not_reused" || got.a.Cached > 1 {
+		t.Errorf("of an emptied slot: %s, %d tokens reused", got.header, got.a.Cached)
 	}
 	if f := r.front.Figures(); f.Count(figures.Hit)+f.Count(figures.Slot) != 0 {
 		t.Errorf("%d hits are counted", f.Count(figures.Hit))
 	}
 	r.saved()
-	if got := r.ask("/completion", two); !strings.HasPrefix(got.header, "hit; tokens=") || claim(got.header) != got.a.cached {
-		t.Errorf("after it was disproved: %s, %d tokens reused", got.header, got.a.cached)
+	if got := r.ask("/completion", two); !strings.HasPrefix(got.header, "hit; tokens=") || claim(got.header) != got.a.Cached {
+		t.Errorf("after it was disproved: %s, %d tokens reused", got.header, got.a.Cached)
 	}
 }
 

@@ -95,7 +95,7 @@ func TestCompaction(t *testing.T) {
 				if before.status != 200 {
 					t.Fatalf("the conversation: %d %s %s", before.status, before.header, before.body)
 				}
-				all := before.a.cached + before.a.prompt
+				all := before.a.Cached + before.a.Prompt
 				r.saved()
 				if store {
 					r.ask("/completion", story("Of something else", 4)) // the slot is needed
@@ -109,8 +109,8 @@ func TestCompaction(t *testing.T) {
 				const few = 40
 				least := map[string]int{"all": all - few, "system": len(system) / 6, "": 0}[c.least]
 				most := map[string]int{"all": all, "system": all / 2, "": few}[c.most]
-				if got.a.cached < least || got.a.cached > most {
-					t.Errorf("of %d tokens the compaction reuses %d, expected %d to %d (%s)", all, got.a.cached, least, most, got.header)
+				if got.a.Cached < least || got.a.Cached > most {
+					t.Errorf("of %d tokens the compaction reuses %d, expected %d to %d (%s)", all, got.a.Cached, least, most, got.header)
 				}
 				if way := map[bool]string{false: "slot", true: "hit"}[store]; least > 0 && !strings.HasPrefix(got.header, way) {
 					t.Errorf("the compaction is %s, expected a %s", got.header, way)

@@ -75,7 +75,7 @@ var (
 	image      = object{"type": "image_url", "image_url": object{"url": "data:image/png;base64,AAAA"}}
 	user       = object{"role": "user", "content": longer}
 	said       = object{"type": "message", "role": "user", "content": []object{{"type": "input_text", "text": longer}}}
-	answer     = object{"type": "message", "role": "assistant", "id": "m1", "status": "completed", "content": []object{{"type": "output_text", "text": "I saw it."}}}
+	toolAnswer = object{"type": "message", "role": "assistant", "id": "m1", "status": "completed", "content": []object{{"type": "output_text", "text": "I saw it."}}}
 )
 
 // longer is a text that is worth being kept.
@@ -146,14 +146,14 @@ var shapes = map[string][]exampleOf{
 	"/v1/responses": {
 		{"`input`: a text, messages of user, system, developer and assistant", "", object{"input": longer}, "kept"},
 		{"`input`: a text, messages of user, system, developer and assistant", "", object{"input": items(
-			answer, answer, object{"role": "system", "content": "Go on."}, object{"role": "developer", "content": []object{{"type": "input_text", "text": "And on."}}},
+			toolAnswer, toolAnswer, object{"role": "system", "content": "Go on."}, object{"role": "developer", "content": []object{{"type": "input_text", "text": "And on."}}},
 		)}, "kept"},
 		{"`input`: `reasoning` with its text, `function_call`, `function_call_output`", "", object{"input": items(
-			object{"type": "reasoning", "id": "r1", "summary": []any{}, "content": []object{{"type": "reasoning_text", "text": "I look."}}, "encrypted_content": "x"}, answer,
+			object{"type": "reasoning", "id": "r1", "summary": []any{}, "content": []object{{"type": "reasoning_text", "text": "I look."}}, "encrypted_content": "x"}, toolAnswer,
 			object{"type": "function_call", "call_id": "1", "name": "read", "namespace": "agents", "arguments": `{"path": "a"}`}, object{"type": "function_call", "call_id": "2", "name": "read", "arguments": "{}"},
 			object{"type": "function_call_output", "call_id": "1", "output": "Once"}, object{"type": "function_call_output", "call_id": "2", "output": []object{{"type": "input_text", "text": "upon"}}},
 		)}, "kept"},
-		{"`input`: `reasoning` that is only encrypted", "", object{"input": items(object{"type": "reasoning", "summary": []any{}, "encrypted_content": "x"}, answer)}, wrongBody + "; type=reasoning"},
+		{"`input`: `reasoning` that is only encrypted", "", object{"input": items(object{"type": "reasoning", "summary": []any{}, "encrypted_content": "x"}, toolAnswer)}, wrongBody + "; type=reasoning"},
 		{"`input`: items of other types", "", object{"input": items(object{"type": "custom_tool_call", "call_id": "1", "name": "x", "input": "a"})}, wrongBody + "; type=custom_tool_call"},
 		{"`input`: items of other types", "", object{"input": items(object{"type": "item_reference", "id": "1"})}, wrongBody + "; type=item_reference"},
 		{"`input` with images or files", "", object{"input": items(object{"role": "user", "content": []object{{"type": "input_image", "image_url": "data:image/png;base64,AAAA"}}})}, "pass; reason=media"},
@@ -279,9 +279,9 @@ func (r *rig) example(t *testing.T, e exampleOf) {
 			got, tokens = asked()
 		}
 	}
-	if kept := strings.HasPrefix(got.header, "slot; ") || strings.HasPrefix(got.header, "hit; "); got.status != 200 || !kept || got.a.cached+got.a.prompt != tokens || got.a.cached < tokens-1 {
+	if kept := strings.HasPrefix(got.header, "slot; ") || strings.HasPrefix(got.header, "hit; "); got.status != 200 || !kept || got.a.Cached+got.a.Prompt != tokens || got.a.Cached < tokens-1 {
 		t.Errorf("%s %s %v: %d, first %q, then %q: the server has %d tokens and %d of them cached, the front %d\n%s",
-			e.path, e.of, e.body, got.status, first, got.header, got.a.cached+got.a.prompt, got.a.cached, tokens, got.body[:min(len(got.body), 300)])
+			e.path, e.of, e.body, got.status, first, got.header, got.a.Cached+got.a.Prompt, got.a.Cached, tokens, got.body[:min(len(got.body), 300)])
 	}
 }
 
@@ -368,8 +368,8 @@ func TestCodexAsInstalled(t *testing.T) {
 		before := r.requests()
 		got := r.ask("/v1/responses", body.object)
 		r.eventually(func() bool { return r.requests() > before })
-		if tokens := r.front.Figures().Recent[0].Asked; got.status != 200 || got.a.cached+got.a.prompt != tokens {
-			t.Fatalf("%d %s: the server has %d tokens, the front %d\n%s", got.status, got.header, got.a.cached+got.a.prompt, tokens, got.body)
+		if tokens := r.front.Figures().Recent[0].Asked; got.status != 200 || got.a.Cached+got.a.Prompt != tokens {
+			t.Fatalf("%d %s: the server has %d tokens, the front %d\n%s", got.status, got.header, got.a.Cached+got.a.Prompt, tokens, got.body)
 		}
 		return got
 	}
@@ -381,8 +381,8 @@ func TestCodexAsInstalled(t *testing.T) {
 	}
 	r.saved()
 	r.killServer()
-	if got := turn(len(body.Input)); !strings.HasPrefix(got.header, "hit; ") || got.a.prompt > 100 {
-		t.Errorf("after a kill: %s, %d tokens are computed", got.header, got.a.prompt)
+	if got := turn(len(body.Input)); !strings.HasPrefix(got.header, "hit; ") || got.a.Prompt > 100 {
+		t.Errorf("after a kill: %s, %d tokens are computed", got.header, got.a.Prompt)
 	}
 	if k, _ := r.front.servedFor("").ready(); len(k.prompts.counted) != 1 || !k.prompts.counted["responses with tools, reasoning, parallel_tool_calls, type namespace,web_search"] {
 		t.Errorf("the server was asked for its count of %v", k.prompts.counted)

@@ -11,11 +11,12 @@ import (
 	"time"
 
 	"github.com/dormousekv/dormouse/kv"
+	"github.com/dormousekv/dormouse/runtimes/llamaserver/internal/answer"
 )
 
 // exchange is a request on its way through the proxy.
 type exchange struct {
-	header func(answered) string // X-Dormouse of the answer, by what it says of itself; what it has not said yet is not known
+	header func(answer.Answer) string // X-Dormouse of the answer, by what it says of itself; what it has not said yet is not known
 	first  chan struct{}
 	once   sync.Once
 	status int
@@ -48,16 +49,16 @@ func (x *exchange) forward(proxy http.Handler, w http.ResponseWriter, r *http.Re
 
 // answered is called with the server's answer, before any of it is passed on.
 func (x *exchange) answered(resp *http.Response) {
-	var a answered
+	var a answer.Answer
 	if resp.StatusCode == http.StatusOK && 0 < resp.ContentLength && resp.ContentLength <= maxHeld { // all of it is there
 		x.begins()
 		b, err := io.ReadAll(resp.Body)
-		a = readAnswer(b)
+		a = answer.Read(b)
 		resp.Body = readCloser{io.MultiReader(bytes.NewReader(b), &ended{err}), resp.Body}
 	}
 	resp.Header.Set(Header, x.header(a)+normalizedBy(resp.Request.Context()))
 	x.status = resp.StatusCode
-	resp.Body = &tail{ReadCloser: resp.Body, first: x.begins, end: func(kept []byte, whole bool) { x.kept, x.whole = kept, whole }}
+	resp.Body = &answer.Tail{ReadCloser: resp.Body, First: x.begins, End: func(kept []byte, whole bool) { x.kept, x.whole = kept, whole }}
 }
 
 // maxHeld is how long an answer may be that is read before any of it is passed on, since its end says what was reused.

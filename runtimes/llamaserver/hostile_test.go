@@ -141,7 +141,7 @@ func TestRefusedRequestLeavesTheSlot(t *testing.T) {
 	}
 	slot := SlotStatus{Busy: true}
 	r.eventually(func() bool { slot = r.front.servedFor("").status().Slots[0]; return !slot.Busy })
-	if n := first.a.cached + first.a.prompt; slot.Tokens != n || !slot.Unsaved {
+	if n := first.a.Cached + first.a.Prompt; slot.Tokens != n || !slot.Unsaved {
 		t.Errorf("after a request that was refused, the slot is %+v, expected %d tokens, unsaved", slot, n)
 	}
 	r.saved()

@@ -51,15 +51,15 @@ func TestKindsOfCaches(t *testing.T) {
 			r.killServer()
 			body["prompt"] = append(tokens[:300:300], 7, 8, 9)
 			got := r.ask("/completion", body)
-			if !strings.HasPrefix(got.header, "hit") || got.a.cached < 290 {
-				t.Errorf("of a prompt that goes on %d tokens were reused (%s)", got.a.cached, got.header)
+			if !strings.HasPrefix(got.header, "hit") || got.a.Cached < 290 {
+				t.Errorf("of a prompt that goes on %d tokens were reused (%s)", got.a.Cached, got.header)
 			}
 			r.saved()
 			r.killServer()
 			body["prompt"] = append(tokens[:200:200], 7, 8, 9)
 			got = r.ask("/completion", body)
-			if c.departs && (!strings.HasPrefix(got.header, "hit") || got.a.cached < 200) {
-				t.Errorf("of a prompt that departs %d tokens were reused (%s)", got.a.cached, got.header)
+			if c.departs && (!strings.HasPrefix(got.header, "hit") || got.a.Cached < 200) {
+				t.Errorf("of a prompt that departs %d tokens were reused (%s)", got.a.Cached, got.header)
 			}
 			r.saved()
 			if n := r.front.Figures().Unused; n > 0 {
@@ -101,8 +101,8 @@ func TestWindowsOfAnOlderServer(t *testing.T) {
 		if alone := asked(r, 9, 8, 7); alone.text != got.text {
 			t.Errorf("the answer is %q, alone %q", got.text, alone.text)
 		}
-		if !strings.HasPrefix(got.header, "hit") || got.a.cached < 290 {
-			t.Errorf("%d tokens were reused (%s)", got.a.cached, got.header)
+		if !strings.HasPrefix(got.header, "hit") || got.a.Cached < 290 {
+			t.Errorf("%d tokens were reused (%s)", got.a.Cached, got.header)
 		}
 	})
 }

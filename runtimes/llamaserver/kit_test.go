@@ -19,6 +19,7 @@ import (
 	"time"
 
 	"github.com/dormousekv/dormouse/quant"
+	"github.com/dormousekv/dormouse/runtimes/llamaserver/internal/answer"
 	"github.com/dormousekv/dormouse/runtimes/llamaserver/internal/api"
 	"github.com/dormousekv/dormouse/runtimes/llamaserver/internal/request"
 )
@@ -210,7 +211,7 @@ type reply struct {
 	header string // X-Dormouse
 	body   string
 	text   string
-	a      answered
+	a      answer.Answer
 }
 
 // ask sends a request to an address.
@@ -238,7 +239,7 @@ func ask(t testing.TB, ctx context.Context, base, path string, body any) reply {
 	if err != nil {
 		return reply{status: resp.StatusCode, body: err.Error()}
 	}
-	out := reply{status: resp.StatusCode, header: resp.Header.Get(Header), body: string(all), a: readAnswer(all)}
+	out := reply{status: resp.StatusCode, header: resp.Header.Get(Header), body: string(all), a: answer.Read(all)}
 	var v struct {
 		Content string `json:"content"`
 		Choices []struct {

@@ -12,6 +12,7 @@ import (
 	"github.com/dormousekv/dormouse/db/admin"
 	"github.com/dormousekv/dormouse/kv"
 	"github.com/dormousekv/dormouse/obs/figures"
+	"github.com/dormousekv/dormouse/runtimes/llamaserver/internal/answer"
 	"github.com/dormousekv/dormouse/runtimes/llamaserver/internal/causes"
 	"github.com/dormousekv/dormouse/runtimes/llamaserver/internal/request"
 )
@@ -91,12 +92,12 @@ func (v *visit) end(model string) {
 
 // passedBy counts a request that was passed on as it is.
 func (v *visit) passedBy(model string, x *exchange, why request.Pass, types string) {
-	a := readAnswer(x.kept)
+	a := answer.Read(x.kept)
 	if !x.whole { // it says how far it was
-		a = answered{}
+		a = answer.Answer{}
 	}
 	v.count(x, figures.Request{
-		Model: model, Outcome: figures.Pass, Reason: string(why), Types: types, Asked: a.cached + a.prompt, Reused: a.cached, Computed: a.prompt, Prefill: a.prefill,
+		Model: model, Outcome: figures.Pass, Reason: string(why), Types: types, Asked: a.Cached + a.Prompt, Reused: a.Cached, Computed: a.Prompt, Prefill: a.Prefill,
 	})
 }
 
@@ -109,7 +110,7 @@ type counter struct {
 }
 
 // completed counts a request that was looked up.
-func (c *counter) completed(v *visit, x *exchange, prompt kv.Prompt, p *plan, a answered) {
+func (c *counter) completed(v *visit, x *exchange, prompt kv.Prompt, p *plan, a answer.Answer) {
 	outcome, why := p.outcome(x, a)
 	var parted *parting
 	if why != figures.NotAnswered { // else nothing was computed
@@ -117,8 +118,8 @@ func (c *counter) completed(v *visit, x *exchange, prompt kv.Prompt, p *plan, a 
 	}
 	count := func() {
 		q := v.count(x, figures.Request{
-			Model: c.model.Descriptor().Name, Outcome: outcome, Reason: why, Asked: len(prompt.Tokens), Reused: a.cached, Computed: a.prompt,
-			Restored: p.restored, Unused: p.unused(a), Lookup: p.lookup, Restore: p.load, Prefill: a.prefill, Parted: parted.figures(),
+			Model: c.model.Descriptor().Name, Outcome: outcome, Reason: why, Asked: len(prompt.Tokens), Reused: a.Cached, Computed: a.Prompt,
+			Restored: p.restored, Unused: p.unused(a), Lookup: p.lookup, Restore: p.load, Prefill: a.Prefill, Parted: parted.figures(),
 		})
 		c.ledger.totals.add(c.model, q)
 		c.askedBy(q.Client, prompt)

@@ -56,7 +56,7 @@ func (r *rig) leave(body object, after int) {
 		return false
 	})
 	cancel()
-	if got := <-done; got.a.known {
+	if got := <-done; got.a.Known {
 		r.t.Fatalf("the client did not go: %d %s", got.status, got.header)
 	}
 }
@@ -90,8 +90,8 @@ func TestPromptThatWasGivenUp(t *testing.T) {
 			r.killServer()
 			delete(body, "stream")
 			got := r.ask("/completion", body)
-			if !strings.HasPrefix(got.header, "hit") || got.a.cached < 750 || got.a.cached+got.a.prompt != 3000 {
-				t.Errorf("of the prompt that was given up %d tokens were reused, and %d computed (%s)", got.a.cached, got.a.prompt, got.header)
+			if !strings.HasPrefix(got.header, "hit") || got.a.Cached < 750 || got.a.Cached+got.a.Prompt != 3000 {
+				t.Errorf("of the prompt that was given up %d tokens were reused, and %d computed (%s)", got.a.Cached, got.a.Prompt, got.header)
 			}
 			r.saved()
 			r.killServer()
@@ -122,8 +122,8 @@ func TestGivenUpInALongBatch(t *testing.T) {
 	r.saved()
 	r.killServer()
 	got := r.ask("/completion", body)
-	if !strings.HasPrefix(got.header, "hit") || got.a.cached < 2000 {
-		t.Errorf("%d tokens were reused, and %d computed (%s)", got.a.cached, got.a.prompt, got.header)
+	if !strings.HasPrefix(got.header, "hit") || got.a.Cached < 2000 {
+		t.Errorf("%d tokens were reused, and %d computed (%s)", got.a.Cached, got.a.Prompt, got.header)
 	}
 }
 
@@ -135,8 +135,8 @@ func TestGivenUpSlotClaimsNoMore(t *testing.T) {
 	got := r.ask("/completion", body)
 	claimed := 0
 	fmt.Sscanf(got.header, "slot; tokens=%d", &claimed)
-	if claimed < 550 || got.a.cached < claimed-1 {
-		t.Errorf("%d tokens were reused (%s)", got.a.cached, got.header)
+	if claimed < 550 || got.a.Cached < claimed-1 {
+		t.Errorf("%d tokens were reused (%s)", got.a.Cached, got.header)
 	}
 }
 
@@ -155,8 +155,8 @@ func TestGivenUpWhereRowsAreShifted(t *testing.T) {
 	r.leave(object{"prompt": other, "n_predict": 100}, 600)
 	r.saved()
 	r.killServer()
-	if got := r.ask("/completion", object{"prompt": other, "n_predict": 2}); !strings.HasPrefix(got.header, "hit") || got.a.cached < 550 {
-		t.Errorf("of a bounded request %d tokens were reused (%s)", got.a.cached, got.header)
+	if got := r.ask("/completion", object{"prompt": other, "n_predict": 2}); !strings.HasPrefix(got.header, "hit") || got.a.Cached < 550 {
+		t.Errorf("of a bounded request %d tokens were reused (%s)", got.a.Cached, got.header)
 	}
 }
 

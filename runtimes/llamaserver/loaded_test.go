@@ -201,8 +201,8 @@ func TestWakes(t *testing.T) {
 	for range 3 {
 		r.asleep()
 		got := r.ask("/completion", a)
-		if !strings.HasPrefix(got.header, "hit; tokens=") || got.text != first.text || got.a.cached < first.a.prompt-1 {
-			t.Errorf("after a sleep: %q (%s), %d tokens reused, expected %q", got.text, got.header, got.a.cached, first.text)
+		if !strings.HasPrefix(got.header, "hit; tokens=") || got.text != first.text || got.a.Cached < first.a.Prompt-1 {
+			t.Errorf("after a sleep: %q (%s), %d tokens reused, expected %q", got.text, got.header, got.a.Cached, first.text)
 		}
 		r.saved()
 	}

@@ -25,11 +25,11 @@ func TestLittleOfMessagesIsNotRestored(t *testing.T) {
 	r.killServer()
 	for n := 1; n <= trial.MaxFailed+1; n++ {
 		got := r.ask("/v1/messages", messages(n))
-		if got.status != 200 || !got.a.known {
+		if got.status != 200 || !got.a.Known {
 			t.Fatalf("%+v", got)
 		}
 		if !strings.HasPrefix(got.header, "miss; reason=not_chosen") && !strings.HasPrefix(got.header, "hit; tokens=") && !strings.HasPrefix(got.header, "slot; tokens=") {
-			t.Errorf("request %d, of which %d tokens were reused and %d computed: %q", n, got.a.cached, got.a.prompt, got.header)
+			t.Errorf("request %d, of which %d tokens were reused and %d computed: %q", n, got.a.Cached, got.a.Prompt, got.header)
 		}
 	}
 	if s, err := r.front.Status(t.Context()); err != nil || len(s.Models) != 1 || len(s.Models[0].Resting) > 0 {

@@ -48,7 +48,7 @@ func TestNormalized(t *testing.T) {
 	if err := os.WriteFile(file, []byte(rule), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	reused := func(a reply) float64 { return float64(a.a.cached) / float64(a.a.cached+a.a.prompt) }
+	reused := func(a reply) float64 { return float64(a.a.Cached) / float64(a.a.Cached+a.a.Prompt) }
 	second := func(r *rig) reply {
 		if got := r.ask("/v1/chat/completions", agent("/home/ann")); got.status != 200 || !strings.HasPrefix(got.header, "miss") {
 			t.Fatalf("the first answer is %d %s", got.status, got.header)
@@ -78,14 +78,14 @@ func TestNormalized(t *testing.T) {
 		t.Fatal(err)
 	}
 	as, _ := rs.Apply(request.Chat, body)
-	if want := ask(t, context.Background(), alone, "/v1/chat/completions", string(as)); got.text != want.text || got.a.cached+got.a.prompt != want.a.cached+want.a.prompt {
-		t.Errorf("the answer is %q to %d tokens, alone %q to %d", got.text, got.a.cached+got.a.prompt, want.text, want.a.cached+want.a.prompt)
+	if want := ask(t, context.Background(), alone, "/v1/chat/completions", string(as)); got.text != want.text || got.a.Cached+got.a.Prompt != want.a.Cached+want.a.Prompt {
+		t.Errorf("the answer is %q to %d tokens, alone %q to %d", got.text, got.a.Cached+got.a.Prompt, want.text, want.a.Cached+want.a.Prompt)
 	}
 	// The next turn begins with all of this one.
 	next := agent("/srv/other")
 	next["messages"] = append(next["messages"].([]object), object{"role": "assistant", "content": got.text}, object{"role": "user", "content": "And now?"})
-	if on := r.ask("/v1/chat/completions", next); on.a.cached < got.a.cached+got.a.prompt-2 || !strings.HasPrefix(on.header, "slot") {
-		t.Errorf("in the next turn %d tokens of %d are reused (%s)", on.a.cached, got.a.cached+got.a.prompt, on.header)
+	if on := r.ask("/v1/chat/completions", next); on.a.Cached < got.a.Cached+got.a.Prompt-2 || !strings.HasPrefix(on.header, "slot") {
+		t.Errorf("in the next turn %d tokens of %d are reused (%s)", on.a.Cached, got.a.Cached+got.a.Prompt, on.header)
 	}
 	many := agent("/home/ann")
 	many["n"] = 2

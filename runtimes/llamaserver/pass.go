@@ -6,6 +6,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/dormousekv/dormouse/runtimes/llamaserver/internal/answer"
 	"github.com/dormousekv/dormouse/runtimes/llamaserver/internal/request"
 )
 
@@ -67,7 +68,7 @@ func (f *Front) pass(w http.ResponseWriter, r *http.Request, s *served, e reques
 		says += "; type=" + types
 	}
 	x := newExchange()
-	x.header = func(answered) string { return says }
+	x.header = func(answer.Answer) string { return says }
 	if k, err := s.ready(); err != nil || s.gone() { // nothing of it is in a slot that was saved, or will be
 		if f.o.ScopeByKey {
 			uncached(r, e, body)

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/dormousekv/dormouse/db"
+	"github.com/dormousekv/dormouse/runtimes/llamaserver/internal/answer"
 )
 
 // keepOf is what dormouse pin sends of an agent's request.
@@ -72,12 +73,12 @@ func TestPinsOutliveEviction(t *testing.T) {
 		body["messages"] = []object{messages[0], {"role": "user", "content": "Something else?"}}
 		return r.ask("/v1/chat/completions", body)
 	}
-	if got := question(agent("/home/ann")); !strings.HasPrefix(got.header, "hit") || got.a.cached < kept.Tokens-1 {
-		t.Errorf("of %d pinned tokens %d are reused after evictions (%s)", kept.Tokens, got.a.cached, got.header)
+	if got := question(agent("/home/ann")); !strings.HasPrefix(got.header, "hit") || got.a.Cached < kept.Tokens-1 {
+		t.Errorf("of %d pinned tokens %d are reused after evictions (%s)", kept.Tokens, got.a.Cached, got.header)
 	}
 	r.flood()
-	if got := question(agent("/srv/other")); got.a.cached > kept.Tokens/2 {
-		t.Errorf("what was not pinned is there, too, %d tokens of it (%s): the test shows nothing", got.a.cached, got.header)
+	if got := question(agent("/srv/other")); got.a.Cached > kept.Tokens/2 {
+		t.Errorf("what was not pinned is there, too, %d tokens of it (%s): the test shows nothing", got.a.Cached, got.header)
 	}
 	r.stop()
 	r = start(t, Options{Dir: dir, DB: small(), SaveAfter: 20 * time.Millisecond}, args...)
@@ -85,8 +86,8 @@ func TestPinsOutliveEviction(t *testing.T) {
 	if err != nil || len(list) != 1 || list[0].Name != "shop" || list[0].Tokens != kept.Tokens || !list[0].Pinned || list[0].State != "pinned" || list[0].Model != kept.Model {
 		t.Errorf("after a restart the pins are %+v, %v", list, err)
 	}
-	if got := question(agent("/home/ann")); !strings.HasPrefix(got.header, "hit") || got.a.cached < kept.Tokens-1 {
-		t.Errorf("after a restart %d of %d pinned tokens are reused (%s)", got.a.cached, kept.Tokens, got.header)
+	if got := question(agent("/home/ann")); !strings.HasPrefix(got.header, "hit") || got.a.Cached < kept.Tokens-1 {
+		t.Errorf("after a restart %d of %d pinned tokens are reused (%s)", got.a.Cached, kept.Tokens, got.header)
 	}
 	if err := r.front.Unpin(t.Context(), "shop"); err != nil {
 		t.Error(err)
@@ -95,8 +96,8 @@ func TestPinsOutliveEviction(t *testing.T) {
 		t.Errorf("a name that is none: %v", err)
 	}
 	r.flood()
-	if got := question(agent("/home/ann")); got.a.cached > kept.Tokens/2 {
-		t.Errorf("what is pinned no more was not evicted: %d tokens are reused (%s)", got.a.cached, got.header)
+	if got := question(agent("/home/ann")); got.a.Cached > kept.Tokens/2 {
+		t.Errorf("what is pinned no more was not evicted: %d tokens are reused (%s)", got.a.Cached, got.header)
 	}
 }
 
@@ -148,8 +149,8 @@ func TestWarm(t *testing.T) {
 			t.Errorf("%+v", k)
 		}
 	}
-	if got := r.ask("/v1/chat/completions", agent("/home/ann")); !strings.HasPrefix(got.header, "hit") || got.a.cached < tokens["chat"]-1 {
-		t.Errorf("of %d warm tokens the first request reuses %d (%s)", tokens["chat"], got.a.cached, got.header)
+	if got := r.ask("/v1/chat/completions", agent("/home/ann")); !strings.HasPrefix(got.header, "hit") || got.a.Cached < tokens["chat"]-1 {
+		t.Errorf("of %d warm tokens the first request reuses %d (%s)", tokens["chat"], got.a.Cached, got.header)
 	}
 	if got, err := r.front.Warm(t.Context(), keepOf(t, "again", agent("/home/ann"))); err != nil || got.State != "stored" {
 		t.Errorf("what is stored: %+v, %v", got, err)
@@ -231,7 +232,7 @@ func TestWarmOfWindowsAndKeys(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		return reply{status: resp.StatusCode, header: resp.Header.Get(Header), body: string(all), a: readAnswer(all)}
+		return reply{status: resp.StatusCode, header: resp.Header.Get(Header), body: string(all), a: answer.Read(all)}
 	}
 	another := func() { // takes the slot
 		t.Helper()
@@ -265,8 +266,8 @@ func TestWarmOfWindowsAndKeys(t *testing.T) {
 	n := warm(k)
 	another()
 	for _, key := range []string{"ann", "bob"} { // a system prompt is everybody's
-		if got := ask(key, "/v1/chat/completions", body); got.status != 200 || !strings.HasPrefix(got.header, "hit") || got.a.cached < n-1 {
-			t.Errorf("%s: of %d warm tokens %d are reused: %d %s %s", key, n, got.a.cached, got.status, got.header, got.body)
+		if got := ask(key, "/v1/chat/completions", body); got.status != 200 || !strings.HasPrefix(got.header, "hit") || got.a.Cached < n-1 {
+			t.Errorf("%s: of %d warm tokens %d are reused: %d %s %s", key, n, got.a.Cached, got.status, got.header, got.body)
 		}
 		another()
 	}
@@ -278,8 +279,8 @@ func TestWarmOfWindowsAndKeys(t *testing.T) {
 		t.Errorf("another key's is found: %d %s", got.status, got.header)
 	}
 	another()
-	if got := ask("ann", "/completion", question); got.status != 200 || !strings.HasPrefix(got.header, "hit") || got.a.cached < n-2 { // a letter may join the last token
-		t.Errorf("of %d warm tokens %d are reused by whose they are: %d %s", n, got.a.cached, got.status, got.header)
+	if got := ask("ann", "/completion", question); got.status != 200 || !strings.HasPrefix(got.header, "hit") || got.a.Cached < n-2 { // a letter may join the last token
+		t.Errorf("of %d warm tokens %d are reused by whose they are: %d %s", n, got.a.Cached, got.status, got.header)
 	}
 	// What is purged is not computed again.
 	end := r.front.traffic.begin()

@@ -8,6 +8,7 @@ import (
 	"github.com/dormousekv/dormouse/db"
 	"github.com/dormousekv/dormouse/kv"
 	"github.com/dormousekv/dormouse/obs/figures"
+	"github.com/dormousekv/dormouse/runtimes/llamaserver/internal/answer"
 	"github.com/dormousekv/dormouse/runtimes/llamaserver/internal/slots"
 	"github.com/dormousekv/dormouse/runtimes/llamaserver/internal/trial"
 )
@@ -30,7 +31,7 @@ type plan struct {
 }
 
 // outcome says what became of a plan, and why no more.
-func (p *plan) outcome(x *exchange, a answered) (figures.Outcome, string) {
+func (p *plan) outcome(x *exchange, a answer.Answer) (figures.Outcome, string) {
 	n, known := p.reused(a)
 	switch {
 	case !known && (!x.whole || x.status >= http.StatusBadRequest):
@@ -45,18 +46,18 @@ func (p *plan) outcome(x *exchange, a answered) (figures.Outcome, string) {
 
 // reused is how many tokens did not need to be computed: as the server says, or, where it did not, as it is expected to of what was restored, or
 // believed to be in the slot.
-func (p *plan) reused(a answered) (n int, known bool) {
-	if n = max(p.restored, p.held); a.known {
-		n = a.cached
+func (p *plan) reused(a answer.Answer) (n int, known bool) {
+	if n = max(p.restored, p.held); a.Known {
+		n = a.Cached
 	}
 	if n < trial.FewTokens {
 		n = 0
 	}
-	return n, a.known
+	return n, a.Known
 }
 
 // header is what the answer says of the plan that it was computed by. What is sent before the server has said what it reused is what it is expected to.
-func (p *plan) header(a answered) string {
+func (p *plan) header(a answer.Answer) string {
 	n, known := p.reused(a)
 	tokens := "tokens"
 	if !known {
@@ -76,7 +77,7 @@ func (p *plan) header(a answered) string {
 }
 
 // code is why no more was found.
-func (p *plan) code(a answered) string {
+func (p *plan) code(a answer.Answer) string {
 	n, _ := p.reused(a)
 	switch {
 	case n == 0 && max(p.restored, p.held) >= trial.FewTokens:
@@ -92,23 +93,23 @@ func (p *plan) code(a answered) string {
 	return figures.Code(p.reason.Code)
 }
 
-func (p *plan) observation(prompt kv.Prompt, a answered) db.Observation {
+func (p *plan) observation(prompt kv.Prompt, a answer.Answer) db.Observation {
 	return db.Observation{
-		Asked: len(prompt.Tokens), Found: p.found, Loaded: p.restored, Reused: a.cached, Prefilled: a.prompt, Decoded: a.decoded, Unused: p.unused(a),
-		Lookup: p.lookup, Load: p.load, Prefill: a.prefill, Decode: a.decode, Reason: p.reason,
+		Asked: len(prompt.Tokens), Found: p.found, Loaded: p.restored, Reused: a.Cached, Prefilled: a.Prompt, Decoded: a.Decoded, Unused: p.unused(a),
+		Lookup: p.lookup, Load: p.load, Prefill: a.Prefill, Decode: a.Decode, Reason: p.reason,
 	}
 }
 
 // unused are tokens that were restored and computed again.
-func (p *plan) unused(a answered) int {
-	if !a.known {
+func (p *plan) unused(a answer.Answer) int {
+	if !a.Known {
 		return 0
 	}
-	return max(0, p.restored-a.cached)
+	return max(0, p.restored-a.Cached)
 }
 
 // partedEarly is where a prompt parted, if the server did reuse little of it.
-func (p *plan) partedEarly(a answered) *parting {
+func (p *plan) partedEarly(a answer.Answer) *parting {
 	if p.parted == nil {
 		return nil
 	}

@@ -25,8 +25,8 @@ func TestAnswerAfterKill(t *testing.T) {
 	if !strings.HasPrefix(again.header, "hit; tokens=") || again.text != first.text {
 		t.Errorf("after the kill the answer is %q (%s), expected %q", again.text, again.header, first.text)
 	}
-	if all := first.a.cached + first.a.prompt; again.a.cached != all-1 {
-		t.Errorf("the server reused %d tokens of %d", again.a.cached, all)
+	if all := first.a.Cached + first.a.Prompt; again.a.Cached != all-1 {
+		t.Errorf("the server reused %d tokens of %d", again.a.Cached, all)
 	}
 	still := r.ask("/completion", story("Once upon a time", 12))
 	if !strings.HasPrefix(still.header, "slot") {
@@ -40,8 +40,8 @@ func TestAnswerAfterKill(t *testing.T) {
 	longer["prompt"] = longer["prompt"].(string) + first.text + " The end of"
 	r.killServer()
 	on := r.ask("/completion", longer)
-	if want := first.a.cached + first.a.prompt; on.a.cached < want {
-		t.Errorf("of a prompt that goes on %d tokens were reused (%s), expected at least %d", on.a.cached, on.header, want)
+	if want := first.a.Cached + first.a.Prompt; on.a.Cached < want {
+		t.Errorf("of a prompt that goes on %d tokens were reused (%s), expected at least %d", on.a.Cached, on.header, want)
 	}
 }
 
@@ -68,8 +68,8 @@ func TestConversationsAreAsAlone(t *testing.T) {
 			if got.status != 200 || got.text != want.text {
 				t.Fatalf("turn %d of conversation %d: %q (%s), alone %q", turn, i, got.text, got.header, want.text)
 			}
-			if turn+i > 0 && 10*got.a.cached < 6*(got.a.cached+got.a.prompt) {
-				t.Errorf("turn %d of conversation %d: %d tokens were reused, and %d computed (%s)", turn, i, got.a.cached, got.a.prompt, got.header)
+			if turn+i > 0 && 10*got.a.Cached < 6*(got.a.Cached+got.a.Prompt) {
+				t.Errorf("turn %d of conversation %d: %d tokens were reused, and %d computed (%s)", turn, i, got.a.Cached, got.a.Prompt, got.header)
 			}
 			if strings.HasPrefix(got.header, "hit") {
 				hits++
@@ -185,8 +185,8 @@ func TestEndpoints(t *testing.T) {
 		r.saved()
 		r.killServer()
 		got := r.ask(c.path, c.body)
-		if got.status != 200 || !strings.HasPrefix(got.header, "hit") || got.a.cached == 0 {
-			t.Errorf("%s after a kill: %d, %s, %d tokens reused", c.path, got.status, got.header, got.a.cached)
+		if got.status != 200 || !strings.HasPrefix(got.header, "hit") || got.a.Cached == 0 {
+			t.Errorf("%s after a kill: %d, %s, %d tokens reused", c.path, got.status, got.header, got.a.Cached)
 		}
 	}
 }
@@ -198,7 +198,7 @@ func TestStreams(t *testing.T) {
 	body["stream"] = true
 	got := r.ask("/completion", body)
 	pieces := strings.Split(strings.TrimSpace(got.body), "\n\n")
-	if len(pieces) < 10 || !strings.HasPrefix(pieces[0], `data: {`) || !got.a.known {
+	if len(pieces) < 10 || !strings.HasPrefix(pieces[0], `data: {`) || !got.a.Known {
 		t.Errorf("the stream is %d pieces, figures %+v:\n%s", len(pieces), got.a, got.body)
 	}
 }
@@ -223,15 +223,15 @@ func TestManyAtOnceOverOnePrompt(t *testing.T) {
 	close(replies)
 	computed, asked := 0, 0
 	for got := range replies {
-		if got.status != 200 || !got.a.known {
+		if got.status != 200 || !got.a.Known {
 			t.Fatalf("%+v", got)
 		}
 		n := 0
-		if _, err := fmt.Sscanf(got.header, "slot; tokens=%d", &n); err == nil && got.a.cached < n-1 {
-			t.Errorf("the answer says %q, and %d tokens were reused", got.header, got.a.cached)
+		if _, err := fmt.Sscanf(got.header, "slot; tokens=%d", &n); err == nil && got.a.Cached < n-1 {
+			t.Errorf("the answer says %q, and %d tokens were reused", got.header, got.a.Cached)
 		}
-		computed += got.a.prompt
-		asked += got.a.prompt + got.a.cached
+		computed += got.a.Prompt
+		asked += got.a.Prompt + got.a.Cached
 	}
 	t.Logf("%d tokens of %d were computed", computed, asked)
 	if 4*computed > asked {

@@ -11,6 +11,7 @@ import (
 	"github.com/dormousekv/dormouse/db"
 	"github.com/dormousekv/dormouse/kv"
 	"github.com/dormousekv/dormouse/obs/figures"
+	"github.com/dormousekv/dormouse/runtimes/llamaserver/internal/answer"
 	"github.com/dormousekv/dormouse/runtimes/llamaserver/internal/api"
 	"github.com/dormousekv/dormouse/runtimes/llamaserver/internal/layout"
 	"github.com/dormousekv/dormouse/runtimes/llamaserver/internal/request"
@@ -176,20 +177,20 @@ func (s *restorer) withoutOthersRows(ctx context.Context, sl *slots.Slot) bool {
 }
 
 // finished compares what the server reused with what it was given, and the prompt that it has computed with the one that the front knows.
-func (s *restorer) finished(p *plan, prompt kv.Prompt, a answered) {
-	if !a.known {
+func (s *restorer) finished(p *plan, prompt kv.Prompt, a answer.Answer) {
+	if !a.Known {
 		return
 	}
-	if n := a.cached + a.prompt; n != len(prompt.Tokens) {
+	if n := a.Cached + a.Prompt; n != len(prompt.Tokens) {
 		s.unlike.differs(p.kind, fmt.Errorf("%w: it has %d, expected %d", layout.ErrOtherTokens, n, len(prompt.Tokens)))
 		s.table.Forget(p.slot)
 		return
 	}
-	s.costs.Computed(a.prefill, a.prompt)
+	s.costs.Computed(a.Prefill, a.Prompt)
 	if p.restored == 0 {
 		return
 	}
-	if expected := p.restored - s.lay.Again(p.restored); a.cached < expected {
+	if expected := p.restored - s.lay.Again(p.restored); a.Cached < expected {
 		s.unused(p, a)
 		return
 	}
@@ -197,12 +198,12 @@ func (s *restorer) finished(p *plan, prompt kv.Prompt, a answered) {
 }
 
 // unused counts a restore that the server did not reuse.
-func (s *restorer) unused(p *plan, a answered) {
+func (s *restorer) unused(p *plan, a answer.Answer) {
 	rests := s.notReused.Failed(p.kind)
 	s.table.Unadapted(p.slot)
-	s.log.Warn("restored but not reused", "model", s.name, "kind", p.kind, "slot", p.slot.ID, "restored", p.restored, "reused", a.cached)
+	s.log.Warn("restored but not reused", "model", s.name, "kind", p.kind, "slot", p.slot.ID, "restored", p.restored, "reused", a.Cached)
 	// Whether the server wants checkpoints is found out by trying: both ways, if neither works.
-	if strict := s.lay.Strict.Load(); a.cached == 0 && s.lay.Window > 0 && (!strict || rests) && s.lay.Strict.CompareAndSwap(strict, !strict) {
+	if strict := s.lay.Strict.Load(); a.Cached == 0 && s.lay.Window > 0 && (!strict || rests) && s.lay.Strict.CompareAndSwap(strict, !strict) {
 		s.log.Info("the server did not reuse what was restored: the next time it is done in the other way", "model", s.name, "with a checkpoint", !strict)
 		note, value := layout.StrictNote(s.note), []byte{1}
 		if strict {
@@ -220,10 +221,10 @@ func (s *restorer) unused(p *plan, a answered) {
 }
 
 // disproved has the front believe nothing more of idle slots when the server computed again what one was believed to hold.
-func (s *restorer) disproved(p *plan, a answered) {
-	if !a.known || p.restored > 0 || p.held < trial.FewTokens || a.cached+1 >= p.held {
+func (s *restorer) disproved(p *plan, a answer.Answer) {
+	if !a.Known || p.restored > 0 || p.held < trial.FewTokens || a.Cached+1 >= p.held {
 		return
 	}
-	s.log.Info("a slot did not hold what it was believed to", "slot", p.slot.ID, "believed", p.held, "reused", a.cached)
+	s.log.Info("a slot did not hold what it was believed to", "slot", p.slot.ID, "believed", p.held, "reused", a.Cached)
 	s.table.ForgetSaved()
 }

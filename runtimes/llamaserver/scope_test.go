@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/dormousekv/dormouse/kv"
+	"github.com/dormousekv/dormouse/runtimes/llamaserver/internal/answer"
 	"github.com/dormousekv/dormouse/runtimes/llamaserver/internal/api"
 	"github.com/dormousekv/dormouse/runtimes/llamaserver/internal/request"
 	"github.com/dormousekv/dormouse/runtimes/llamaserver/internal/slots"
@@ -62,7 +63,7 @@ func askAs(t *testing.T, base, path, key string, body any) reply {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return reply{status: resp.StatusCode, header: resp.Header.Get(Header), body: string(all), a: readAnswer(all)}
+	return reply{status: resp.StatusCode, header: resp.Header.Get(Header), body: string(all), a: answer.Read(all)}
 }
 
 // What a request with one API key has computed is in no slot for another key, and not in the server's memory either: no answer says that more than a
@@ -105,16 +106,16 @@ func TestKeysShareNoSlot(t *testing.T) {
 				}
 				for range 2 { // at once, when it is not stored yet, and then
 					got := askAs(t, r.url, c.path, "bob", next)
-					if got.a.cached > both || got.status != http.StatusOK {
-						t.Errorf("of another key's request %d tokens were reused (%s), at most %d may be", got.a.cached, got.header, both)
+					if got.a.Cached > both || got.status != http.StatusOK {
+						t.Errorf("of another key's request %d tokens were reused (%s), at most %d may be", got.a.Cached, got.header, both)
 					}
 					r.saved()
-					if got := askAs(t, r.url, c.path, "bob", next); !strings.HasPrefix(got.header, "pass") && got.a.cached < 300 {
-						t.Errorf("of its own request a key has %d tokens (%s)", got.a.cached, got.header)
+					if got := askAs(t, r.url, c.path, "bob", next); !strings.HasPrefix(got.header, "pass") && got.a.Cached < 300 {
+						t.Errorf("of its own request a key has %d tokens (%s)", got.a.Cached, got.header)
 					}
 					r.saved()
-					if got := askAs(t, r.url, c.path, "alice", body); !strings.HasPrefix(got.header, "pass") && got.a.cached < 300 {
-						t.Errorf("the first key has %d tokens of its own (%s)", got.a.cached, got.header)
+					if got := askAs(t, r.url, c.path, "alice", body); !strings.HasPrefix(got.header, "pass") && got.a.Cached < 300 {
+						t.Errorf("the first key has %d tokens of its own (%s)", got.a.Cached, got.header)
 					}
 					// Another secret, of which bob begins to guess when it is stored. What is before it, is his own by now.
 					body, next = changed(body), changed(next)
@@ -124,8 +125,8 @@ func TestKeysShareNoSlot(t *testing.T) {
 					askAs(t, r.url, c.path, "alice", body)
 					r.saved()
 					if c.both == 980 {
-						if got := askAs(t, r.url, c.path, "bob", next); got.a.cached < 600 || got.a.cached > both {
-							t.Errorf("of a shared system prompt %d tokens were reused (%s)", got.a.cached, got.header)
+						if got := askAs(t, r.url, c.path, "bob", next); got.a.Cached < 600 || got.a.Cached > both {
+							t.Errorf("of a shared system prompt %d tokens were reused (%s)", got.a.Cached, got.header)
 						}
 						break
 					}
@@ -196,8 +197,8 @@ func TestKeysShareNoSlotAtWork(t *testing.T) {
 	done := make(chan reply)
 	go func() { done <- askAs(t, r.url, c.path, "alice", long) }()
 	r.eventually(func() bool { return r.front.Figures().Busy > 0 })
-	if got := askAs(t, r.url, c.path, "bob", c.body()); got.a.cached > 0 || got.status != http.StatusOK {
-		t.Errorf("%d, %d tokens were reused (%s)", got.status, got.a.cached, got.header)
+	if got := askAs(t, r.url, c.path, "bob", c.body()); got.a.Cached > 0 || got.status != http.StatusOK {
+		t.Errorf("%d, %d tokens were reused (%s)", got.status, got.a.Cached, got.header)
 	}
 	if got := <-done; got.status != http.StatusOK {
 		t.Errorf("%+v", got)

@@ -6,6 +6,7 @@ import (
 	"net/http"
 
 	"github.com/dormousekv/dormouse/kv"
+	"github.com/dormousekv/dormouse/runtimes/llamaserver/internal/answer"
 	"github.com/dormousekv/dormouse/runtimes/llamaserver/internal/api"
 	"github.com/dormousekv/dormouse/runtimes/llamaserver/internal/request"
 	"github.com/dormousekv/dormouse/runtimes/llamaserver/internal/slots"
@@ -38,7 +39,7 @@ func (q *sent) clear(ctx context.Context) error {
 
 // part finds out where the prompt parts from the nearest one.
 func (q *sent) part(ctx context.Context) {
-	expected, _ := q.plan.reused(answered{})
+	expected, _ := q.plan.reused(answer.Answer{})
 	q.plan.parted = q.k.partings.find(ctx, expected, q.plan.near, q.prompt, q.visit, q.req)
 }
 
@@ -83,33 +84,33 @@ func (q *sent) send(w http.ResponseWriter, r *http.Request, turn *slots.Turn) {
 }
 
 // answer is what the server says of its answer.
-func (q *sent) answer() answered {
-	a := readAnswer(q.x.kept)
-	a.known = a.known && q.x.whole // an answer that says how far it is has figures in each of its parts
+func (q *sent) answer() answer.Answer {
+	a := answer.Read(q.x.kept)
+	a.Known = a.Known && q.x.whole // an answer that says how far it is has figures in each of its parts
 	return a
 }
 
 // ended learns from an answer what the slot holds, and whether the server did what was expected. What the prompt is, is known.
-func (q *sent) ended(a answered) {
+func (q *sent) ended(a answer.Answer) {
 	s, sl, p, x, req, prompt := q.s, q.sl, q.plan, q.x, q.req, q.prompt
 	if x.sent && !x.whole {
 		s.table.Leaves(sl)
 	}
 	q.k.restorer.finished(p, prompt, a)
 	q.k.restorer.disproved(p, a)
-	full := len(prompt.Tokens)+a.decoded >= q.k.room
-	if !a.known { // the client left
+	full := len(prompt.Tokens)+a.Decoded >= q.k.room
+	if !a.Known { // the client left
 		full = q.mayShift()
 	}
 	if full { // its rows may have been shifted
 		s.table.Soil(sl)
 	}
-	if soiled, _ := s.files.Soiled(); soiled > 0 && !req.Endpoint.Pins() && !(q.stayed && a.known && a.cached <= max(p.held, p.restored)) {
+	if soiled, _ := s.files.Soiled(); soiled > 0 && !req.Endpoint.Pins() && !(q.stayed && a.Known && a.Cached <= max(p.held, p.restored)) {
 		s.table.Soil(sl) // the server may have gone on with rows that nobody here knows
 	}
-	if x.status >= http.StatusBadRequest && !a.known {
+	if x.status >= http.StatusBadRequest && !a.Known {
 		s.table.Failed(sl, q.before, x.status)
-	} else if a.known {
+	} else if a.Known {
 		s.table.Answered(sl, q.shape, p.held > 0 && p.held == len(q.before.Prompt.Tokens), p.restored > 0)
 	}
 	if q.visit != nil { // else nobody asked for it

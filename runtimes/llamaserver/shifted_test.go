@@ -45,18 +45,18 @@ func TestShiftedRowsStayWithWhoAskedForThem(t *testing.T) {
 			r.ask("/completion", body(whole, nil))
 			r.saved()
 			got := r.ask("/completion", body(short, object{"n_cache_reuse": 16}))
-			if got.a.cached < 100 {
+			if got.a.Cached < 100 {
 				t.Fatalf("nothing was shifted: %+v", got)
 			}
 			got = r.ask("/completion", body(short, nil))
 			if got.text != want {
-				t.Errorf("by shifted rows: %q (%s, %d reused), alone %q", got.text, got.header, got.a.cached, want)
+				t.Errorf("by shifted rows: %q (%s, %d reused), alone %q", got.text, got.header, got.a.Cached, want)
 			}
 			r.saved()
 			r.killServer()
 			got = r.ask("/completion", body(short, nil))
 			if !strings.HasPrefix(got.header, "hit") || got.text != want {
-				t.Errorf("by what was stored: %q (%s, %d reused), alone %q", got.text, got.header, got.a.cached, want)
+				t.Errorf("by what was stored: %q (%s, %d reused), alone %q", got.text, got.header, got.a.Cached, want)
 			}
 		})
 	}
@@ -81,13 +81,13 @@ func TestSlotFileOfAClient(t *testing.T) {
 		}
 		got := r.ask("/completion", a)
 		if got.text != want {
-			t.Errorf("%s: %q (%s, %d reused), alone %q", query, got.text, got.header, got.a.cached, want)
+			t.Errorf("%s: %q (%s, %d reused), alone %q", query, got.text, got.header, got.a.Cached, want)
 		}
 		r.saved()
 	}
 	r.killServer()
 	if got := r.ask("/completion", a); got.text != want || !strings.HasPrefix(got.header, "hit") {
-		t.Errorf("by what was stored: %q (%s, %d reused), alone %q", got.text, got.header, got.a.cached, want)
+		t.Errorf("by what was stored: %q (%s, %d reused), alone %q", got.text, got.header, got.a.Cached, want)
 	}
 }
 
@@ -122,20 +122,20 @@ func TestShiftedRowsAreFoundByTheServer(t *testing.T) {
 	r.ask("/completion", object{"prompt": text(8), "n_predict": 1})
 	r.saved()
 	shifted := r.ask("/completion", object{"prompt": text(1), "n_predict": 24, "temperature": 0, "n_cache_reuse": 16})
-	if shifted.a.cached < 40 || shifted.text == want.text {
+	if shifted.a.Cached < 40 || shifted.text == want.text {
 		t.Fatalf("nothing was shifted: %+v %q, alone %q", shifted.a, shifted.text, want.text)
 	}
 	r.ask("/completion", object{"prompt": "Once", "n_predict": 1, "cache_prompt": false}) // what was shifted goes to the server's memory
 	for _, path := range []string{messages, chat, messages, chat} {
 		got := r.ask(path, talk(1, nil))
-		t.Logf("%s: %s, %d reused %q", path, got.header, got.a.cached, got.text)
+		t.Logf("%s: %s, %d reused %q", path, got.header, got.a.Cached, got.text)
 		r.saved()
 	}
 	r.killServer()
 	for range 2 {
 		got := r.ask(chat, talk(1, nil))
 		if got.text != want.text {
-			t.Errorf("%q (%s, %d reused), alone %q", got.text, got.header, got.a.cached, want.text)
+			t.Errorf("%q (%s, %d reused), alone %q", got.text, got.header, got.a.Cached, want.text)
 		}
 		r.saved()
 	}
@@ -164,7 +164,7 @@ func TestAttachedServerThatShifts(t *testing.T) {
 	for _, tokens := range [][]int{whole, short, short} {
 		got := r.ask("/completion", body(tokens, nil))
 		if len(tokens) == len(short) && got.text != want {
-			t.Errorf("%q (%s, %d reused), alone %q", got.text, got.header, got.a.cached, want)
+			t.Errorf("%q (%s, %d reused), alone %q", got.text, got.header, got.a.Cached, want)
 		}
 		r.saved()
 	}

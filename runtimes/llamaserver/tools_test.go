@@ -50,8 +50,8 @@ func TestToolsAreRendered(t *testing.T) {
 			r.saved()
 			r.killServer()
 			got := r.ask(c.path, c.body)
-			if want := first.a.cached + first.a.prompt - 1; got.status != 200 || !strings.HasPrefix(got.header, "hit") || got.a.cached != want {
-				t.Errorf("after a kill %d of %d tokens are reused: %d %s", got.a.cached, want, got.status, got.header)
+			if want := first.a.Cached + first.a.Prompt - 1; got.status != 200 || !strings.HasPrefix(got.header, "hit") || got.a.Cached != want {
+				t.Errorf("after a kill %d of %d tokens are reused: %d %s", got.a.Cached, want, got.status, got.header)
 			}
 			r.saved()
 		})

@@ -72,8 +72,8 @@ func TestAttached(t *testing.T) {
 		}
 	}
 	again := r.ask("/completion", story("Attached", 8))
-	if !strings.HasPrefix(again.header, "hit") || again.text != first.text || again.a.cached == 0 {
-		t.Errorf("the answer is %q (%s), %d tokens reused; expected %q", again.text, again.header, again.a.cached, first.text)
+	if !strings.HasPrefix(again.header, "hit") || again.text != first.text || again.a.Cached == 0 {
+		t.Errorf("the answer is %q (%s), %d tokens reused; expected %q", again.text, again.header, again.a.Cached, first.text)
 	}
 }
 

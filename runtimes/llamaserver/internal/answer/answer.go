@@ -1,4 +1,4 @@
-package llamaserver
+package answer
 
 import (
 	"bytes"
@@ -9,13 +9,13 @@ import (
 )
 
 // answered is what a server says at the end of an answer.
-type answered struct {
-	known   bool // it said something
-	cached  int  // tokens of the prompt that it did not compute
-	prompt  int  // tokens of the prompt that it computed
-	decoded int
-	prefill time.Duration
-	decode  time.Duration
+type Answer struct {
+	Known   bool // it said something
+	Cached  int  // tokens of the prompt that it did not compute
+	Prompt  int  // tokens of the prompt that it computed
+	Decoded int
+	Prefill time.Duration
+	Decode  time.Duration
 }
 
 // How much of an answer is kept to be read: of its beginning, where /v1/messages says what was cached, and of its end.
@@ -24,20 +24,20 @@ const (
 	tailBytes = 64 << 10
 )
 
-// tail passes an answer on and keeps its beginning and its end.
-type tail struct {
+// Tail passes an answer on and keeps its beginning and its end.
+type Tail struct {
 	io.ReadCloser
 	buf   []byte
-	first func() // called at the first byte
-	end   func(last []byte, whole bool)
+	First func() // called at the first byte
+	End   func(last []byte, whole bool)
 	whole bool
 }
 
-func (t *tail) Read(p []byte) (int, error) {
+func (t *Tail) Read(p []byte) (int, error) {
 	n, err := t.ReadCloser.Read(p)
-	if n > 0 && t.first != nil {
-		t.first()
-		t.first = nil
+	if n > 0 && t.First != nil {
+		t.First()
+		t.First = nil
 	}
 	t.buf = append(t.buf, p[:n]...)
 	if len(t.buf) > headBytes+2*tailBytes {
@@ -49,17 +49,17 @@ func (t *tail) Read(p []byte) (int, error) {
 	return n, err
 }
 
-func (t *tail) Close() error {
+func (t *Tail) Close() error {
 	err := t.ReadCloser.Close()
-	if t.end != nil {
-		t.end(t.buf, t.whole)
-		t.end = nil
+	if t.End != nil {
+		t.End(t.buf, t.whole)
+		t.End = nil
 	}
 	return err
 }
 
 // readAnswer finds the server's figures in what was kept of an answer, streamed or not.
-func readAnswer(kept []byte) answered {
+func Read(kept []byte) Answer {
 	for v := range objects(kept, `"timings"`) {
 		var t struct {
 			Cached    *int    `json:"cache_n"`
@@ -69,7 +69,7 @@ func readAnswer(kept []byte) answered {
 			DecodedMS float64 `json:"predicted_ms"`
 		}
 		if json.Unmarshal(v, &t) == nil && t.Cached != nil {
-			return answered{true, *t.Cached, t.Prompt, t.Decoded, milliseconds(t.PromptMS), milliseconds(t.DecodedMS)}
+			return Answer{true, *t.Cached, t.Prompt, t.Decoded, milliseconds(t.PromptMS), milliseconds(t.DecodedMS)}
 		}
 	}
 	for v := range objects(kept, `"usage"`) {
@@ -91,14 +91,14 @@ func readAnswer(kept []byte) answered {
 		}
 		switch {
 		case u.Read != nil: // what was read from the cache is not counted as input
-			return answered{known: true, cached: *u.Read, prompt: u.Input, decoded: u.Output}
+			return Answer{Known: true, Cached: *u.Read, Prompt: u.Input, Decoded: u.Output}
 		case u.Details.Cached != nil:
-			return answered{known: true, cached: *u.Details.Cached, prompt: u.Input - *u.Details.Cached, decoded: u.Output}
+			return Answer{Known: true, Cached: *u.Details.Cached, Prompt: u.Input - *u.Details.Cached, Decoded: u.Output}
 		case u.PromptDetails.Cached != nil:
-			return answered{known: true, cached: *u.PromptDetails.Cached, prompt: u.Prompt - *u.PromptDetails.Cached, decoded: u.Completion}
+			return Answer{Known: true, Cached: *u.PromptDetails.Cached, Prompt: u.Prompt - *u.PromptDetails.Cached, Decoded: u.Completion}
 		}
 	}
-	return answered{}
+	return Answer{}
 }
 
 func milliseconds(ms float64) time.Duration { return time.Duration(ms * float64(time.Millisecond)) }

@@ -1,10 +1,9 @@
-package llamaserver
+package dialogs_test
 
 import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"io"
 	"net/http"
 	"strings"
 	"sync"
@@ -13,12 +12,14 @@ import (
 	"time"
 
 	"github.com/dormousekv/dormouse/obs/figures"
+	"github.com/dormousekv/dormouse/runtimes/llamaserver"
+	"github.com/dormousekv/dormouse/runtimes/llamaserver/internal/rig"
 )
 
 // What 64 clients at once did adds up, though some leave in the middle: each request is counted once, tokens asked are those reused and computed, and who left
 // had no hit. Status says what the figures say.
 func TestSumsAgree(t *testing.T) {
-	r := start(t, Options{SaveAfter: time.Millisecond}, "-c", "2048", "-np", "4", "--api-key", "k")
+	r := rig.Start(t, llamaserver.Options{SaveAfter: time.Millisecond}, "-c", "2048", "-np", "4", "--api-key", "k")
 	const atOnce, each = 64, 4
 	var sent, whole, left atomic.Int64
 	var all sync.WaitGroup
@@ -27,11 +28,11 @@ func TestSumsAgree(t *testing.T) {
 			for i := range each {
 				ctx, cancel := context.WithCancel(t.Context())
 				n := c*each + i
-				body := story(fmt.Sprintf("Once upon a time Ada number %d had a dog.", n%9), 4+n%11)
+				body := rig.Story(fmt.Sprintf("Once upon a time Ada number %d had a dog.", n%9), 4+n%11)
 				body["stream"] = n%2 == 0
 				endpoint := []string{"/completion", "/v1/completions", "/v1/messages"}[n%3]
 				if endpoint == "/v1/messages" {
-					body = object{"max_tokens": 8, "messages": []object{{"role": "user", "content": body["prompt"]}}}
+					body = rig.Object{"max_tokens": 8, "messages": []rig.Object{{"role": "user", "content": body["prompt"]}}}
 				}
 				if n%4 == 3 { // it leaves: before the server hears of it, or in the middle
 					body["n_predict"] = 400
@@ -41,27 +42,27 @@ func TestSumsAgree(t *testing.T) {
 				if err != nil {
 					t.Error(err)
 				}
-				req, err := http.NewRequestWithContext(ctx, http.MethodPost, r.url+endpoint, strings.NewReader(string(b)))
+				req, err := http.NewRequestWithContext(ctx, http.MethodPost, r.URL+endpoint, strings.NewReader(string(b)))
 				if err != nil {
 					t.Error(err)
 				}
 				req.Header.Set("Authorization", "Bearer k")
 				sent.Add(1)
-				if a := do(req); a.status == http.StatusOK && a.err == nil {
+				if a := rig.Do(req); a.Status == http.StatusOK && a.Err == nil {
 					whole.Add(1)
 				} else if ctx.Err() != nil {
 					left.Add(1)
 				} else {
-					t.Errorf("%s: %d %v %s", endpoint, a.status, a.err, a.body)
+					t.Errorf("%s: %d %v %s", endpoint, a.Status, a.Err, a.Body)
 				}
 				cancel()
 			}
 		})
 	}
 	all.Wait()
-	r.saved()
-	r.web.Close() // all have come to their end, those too whose clients left
-	f := r.front.Figures()
+	r.Saved()
+	r.Web.Close() // all have come to their end, those too whose clients left
+	f := r.Front.Figures()
 	// One that left before it was heard at all is not counted.
 	if n, gone := f.Total(), f.Count(figures.Cancelled); n > sent.Load() || n-gone > whole.Load()+left.Load() || n-gone < whole.Load() {
 		t.Errorf("%d requests were sent, %d answered, %d left; counted are %d, %d of them cancelled", sent.Load(), whole.Load(), left.Load(), n, gone)
@@ -86,7 +87,7 @@ func TestSumsAgree(t *testing.T) {
 			t.Errorf("no first byte: %+v", q)
 		}
 	}
-	st, err := r.front.Status(t.Context())
+	st, err := r.Front.Status(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -101,21 +102,4 @@ func TestSumsAgree(t *testing.T) {
 	if fmt.Sprint(counts) != fmt.Sprint(f.Requests) || st.Asked != f.Asked || st.Reused != f.Reused || st.Computed != f.Computed || st.Unused != f.Unused {
 		t.Errorf("status says %+v, the figures %+v", st, f)
 	}
-}
-
-// done is what a client had of an answer.
-type done struct {
-	status int
-	body   string
-	err    error
-}
-
-func do(req *http.Request) done {
-	resp, err := http.DefaultClient.Do(req)
-	if err != nil {
-		return done{err: err}
-	}
-	defer resp.Body.Close()
-	b, err := io.ReadAll(resp.Body)
-	return done{resp.StatusCode, string(b), err}
 }

@@ -1,4 +1,4 @@
-package llamaserver
+package dialogs_test
 
 import (
 	"net/http"
@@ -6,18 +6,20 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/dormousekv/dormouse/runtimes/llamaserver"
 	"github.com/dormousekv/dormouse/runtimes/llamaserver/internal/request"
+	"github.com/dormousekv/dormouse/runtimes/llamaserver/internal/rig"
 	"github.com/dormousekv/dormouse/runtimes/llamaserver/internal/trial"
 )
 
 // Servers of other releases make functions of tools that are none, or refuse them: such requests pass and say which tools it is about, until the server
 // counts as the front does. One that counts nothing beforehand is believed, and compared afterwards.
 func TestServersThatTreatToolsOtherwise(t *testing.T) {
-	template, err := filepath.Abs("testdata/tools.jinja")
+	template, err := filepath.Abs(rig.Testdata("tools.jinja"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	search := []object{{"type": "web_search"}}
+	search := []rig.Object{{"type": "web_search"}}
 	for _, c := range []struct {
 		name         string
 		tools        string // what the server sees in place of the tool
@@ -30,44 +32,44 @@ func TestServersThatTreatToolsOtherwise(t *testing.T) {
 		{"counts nothing", `[]`, "/v1/count", 200, "miss; reason=nothing_stored", "slot"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			r := start(t, Options{}, "-c", "2048", "-np", "1", "--jinja", "--chat-template-file", template)
+			r := rig.Start(t, llamaserver.Options{}, "-c", "2048", "-np", "1", "--jinja", "--chat-template-file", template)
 			otherwise := true
-			r.between(func(req *http.Request) {
+			r.Between(func(req *http.Request) {
 				if !otherwise || !strings.HasPrefix(req.URL.Path, "/v1/responses") {
 					return
 				}
 				if strings.HasSuffix(req.URL.Path, "input_tokens") {
 					req.URL.Path = c.path
 				}
-				setBody(req, []byte(strings.Replace(string(readBody(t, req)), `[{"type":"web_search"}]`, c.tools, 1)))
+				rig.ResetBody(req, []byte(strings.Replace(string(rig.ReadBody(t, req)), `[{"type":"web_search"}]`, c.tools, 1)))
 			})
-			ask := func(tools []object) reply {
-				before := r.requests()
-				got := r.ask("/v1/responses", object{"input": longer, "tools": tools, "max_output_tokens": 4, "temperature": 0})
-				r.eventually(func() bool { return r.requests() > before })
-				r.saved()
+			ask := func(tools []rig.Object) rig.Reply {
+				before := r.Requests()
+				got := r.Ask("/v1/responses", rig.Object{"input": rig.Longer, "tools": tools, "max_output_tokens": 4, "temperature": 0})
+				r.Eventually(func() bool { return r.Requests() > before })
+				r.Saved()
 				return got
 			}
-			if got := ask(search); got.status != c.status || !strings.HasPrefix(got.header, c.header) {
-				t.Errorf("%d %s, expected %s\n%s", got.status, got.header, c.header, got.body)
+			if got := ask(search); got.Status != c.status || !strings.HasPrefix(got.Header, c.header) {
+				t.Errorf("%d %s, expected %s\n%s", got.Status, got.Header, c.header, got.Body)
 			}
-			if q := r.front.Figures().Recent[0]; strings.Contains(c.header, "tools") && (q.Reason != string(request.PassTools) || q.Types != "web_search") {
+			if q := r.Front.Figures().Recent[0]; strings.Contains(c.header, "tools") && (q.Reason != string(request.PassTools) || q.Types != "web_search") {
 				t.Errorf("the figures say %q of %q", q.Reason, q.Types)
 			}
 			otherwise = false
-			if got := ask(search); !strings.HasPrefix(got.header, c.then) {
-				t.Errorf("then: %s, expected %s", got.header, c.then)
+			if got := ask(search); !strings.HasPrefix(got.Header, c.then) {
+				t.Errorf("then: %s, expected %s", got.Header, c.then)
 			}
-			if got := ask([]object{}); strings.HasPrefix(got.header, "pass") {
-				t.Errorf("without tools: %s", got.header)
+			if got := ask([]rig.Object{}); strings.HasPrefix(got.Header, "pass") {
+				t.Errorf("without tools: %s", got.Header)
 			}
-			for i := 0; strings.HasPrefix(ask(search).header, "pass"); i++ {
+			for i := 0; strings.HasPrefix(ask(search).Header, "pass"); i++ {
 				if i > trial.RestRequests {
 					t.Fatal("it passes for good")
 				}
 			}
-			if got := ask(search); !strings.HasPrefix(got.header, "slot") {
-				t.Errorf("afterwards: %s", got.header)
+			if got := ask(search); !strings.HasPrefix(got.Header, "slot") {
+				t.Errorf("afterwards: %s", got.Header)
 			}
 		})
 	}

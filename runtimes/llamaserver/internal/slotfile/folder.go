@@ -28,17 +28,6 @@ type Folder struct {
 	owner int       // whose files are, where they are no links: this user's number, 0 for this process's own
 }
 
-// newSlotFolder uses a folder of the user's, or, where that is empty, makes one in a given folder, or else in the best that there is for a store.
-func NewFolder(users, in, store string) (*Folder, error) {
-	if users == "" {
-		return makeSlotFolder(in, store)
-	}
-	abs, err := filepath.Abs(users)
-	f := &Folder{Path: abs}
-	f.look()
-	return f, err
-}
-
 // look finds out what kind of folder it is.
 func (f *Folder) look() {
 	f.memory = inMemory(f.Path)

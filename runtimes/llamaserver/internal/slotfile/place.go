@@ -117,3 +117,14 @@ func sweep(dir string) {
 		os.RemoveAll(path) // of another user: it stays
 	}
 }
+
+// newSlotFolder uses a folder of the user's, or, where that is empty, makes one in a given folder, or else in the best that there is for a store.
+func NewFolder(users, in, store string) (*Folder, error) {
+	if users == "" {
+		return makeSlotFolder(in, store)
+	}
+	abs, err := filepath.Abs(users)
+	f := &Folder{Path: abs}
+	f.look()
+	return f, err
+}

@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// answered is what a server says at the end of an answer.
+// Answer is what a server says at the end of an answer.
 type Answer struct {
 	Known   bool // it said something
 	Cached  int  // tokens of the prompt that it did not compute
@@ -58,7 +58,7 @@ func (t *Tail) Close() error {
 	return err
 }
 
-// readAnswer finds the server's figures in what was kept of an answer, streamed or not.
+// Read finds the server's figures in the kept part of an answer, streamed or not.
 func Read(kept []byte) Answer {
 	for v := range objects(kept, `"timings"`) {
 		var t struct {

@@ -91,10 +91,12 @@ type Props struct {
 	Role     string `json:"role"` // "router" of one that starts servers
 }
 
+// Props asks for the properties of the server.
 func (a *Client) Props(ctx context.Context) (p Props, err error) {
 	return p, a.Call(ctx, "/props", nil, nil, &p)
 }
 
+// Health gives no error if the server is ready.
 func (a *Client) Health(ctx context.Context) error {
 	return a.Call(ctx, "/health", nil, nil, nil)
 }
@@ -137,6 +139,7 @@ type Adapter struct {
 	Invocation string `json:"alora_invocation_string"`
 }
 
+// Adapters lists the LoRA adapters of the server with their scales.
 func (a *Client) Adapters(ctx context.Context) (l []Adapter, err error) {
 	return l, a.Call(ctx, "/lora-adapters", nil, nil, &l)
 }

@@ -35,6 +35,7 @@ func (s Slot) Holds() (n int, known bool) {
 	return 0, s.Last == nil
 }
 
+// Slots lists the slots of the server.
 func (a *Client) Slots(ctx context.Context) (s []Slot, err error) {
 	return s, a.Call(ctx, "/slots", nil, nil, &s)
 }

@@ -14,7 +14,7 @@ import (
 	"github.com/dormousekv/dormouse/runtimes/llamaserver/internal/api"
 )
 
-// Identity is what a front knows of a model before it has seen a slot of it: all of the descriptor but tensors and groups.
+// Identity is what is known of a model before a slot of it was seen: all of the descriptor but tensors and groups.
 type Identity struct {
 	Desc     kv.Descriptor
 	window   int // rows that a window layer looks back, the token's own included; 0: the file does not say

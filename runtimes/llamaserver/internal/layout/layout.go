@@ -11,7 +11,7 @@ import (
 	"github.com/dormousekv/dormouse/runtimes/llamacpp/state"
 )
 
-// Layout is where the tensors of a descriptor lie in the slot files of a server.
+// Layout says where the tensors of a descriptor lie in a server's slot files.
 type Layout struct {
 	Format state.FileFormat
 	Window int
@@ -26,7 +26,7 @@ type plane struct {
 
 const windowSection = 1
 
-// StrictNote names the note that remembers layout.strict, beside the one of how slot files look.
+// StrictNote returns the name of the note that remembers Layout.Strict. note is the one that remembers how slot files look.
 func StrictNote(note string) string { return strings.Replace(note, "slot files", "checkpoints", 1) }
 
 // Describe completes the descriptor by what a slot file shows.
@@ -107,7 +107,7 @@ func (lay *Layout) rows(sections []*state.Section, recurrent []byte, n int) kv.R
 	return out
 }
 
-// RowsOf is the memory of a slot file that holds n tokens.
+// RowsOf returns the memory of a slot file that holds n tokens.
 func (lay *Layout) RowsOf(f *state.File, n int) kv.Rows {
 	return lay.rows(sectionsOf(f.State), f.Recurrent, n)
 }
@@ -149,7 +149,7 @@ func (lay *Layout) File(tokens []int32, sequence int) *state.File {
 	return out
 }
 
-// Again is how many of the tokens of a restored prefix the server computes again.
+// Again returns how many tokens of a restored prefix the server computes again.
 func (lay *Layout) Again(n int) int {
 	if lay.Window > 0 && n < lay.Window {
 		return 1 // it goes back to the checkpoint, and from there one token more
@@ -161,7 +161,7 @@ func (lay *Layout) Again(n int) int {
 // checkpoints that the server may have made.
 func (lay *Layout) Rolls() bool { return lay.Window == 0 && lay.Format.Recurrent == nil }
 
-// Portrait is what is remembered of the rows of a slot file.
+// Portrait returns what is remembered of the rows of a slot file.
 func (lay *Layout) Portrait(f *state.File) portrait.Portrait {
 	rows := portrait.RowsOf(lay.Format.State, f.State)
 	if f.Recurrent != nil {

@@ -50,16 +50,16 @@ func copyRows(to, from kv.TensorRows) {
 	}
 }
 
-// part is a prompt of which a slot file has rows.
-type part struct {
+// Part is a prompt of which a slot file has rows.
+type Part struct {
 	Prompt kv.Prompt
 	Rows   kv.Rows
 }
 
 // Parts returns the tokens that a slot file holds and what can be stored of it. The prompt is the one that the slot was known to hold; if the file
-// has other tokens, the error is errOtherTokens. A model with sliding windows, or with recurrent layers, has a part for each checkpoint: each has the
+// has other tokens, the error is ErrOtherTokens. A model with sliding windows, or with recurrent layers, has a part for each checkpoint: each has the
 // window, or the state, at another place.
-func (lay *Layout) Parts(file []byte, prompt kv.Prompt) (held []int32, out []part, err error) {
+func (lay *Layout) Parts(file []byte, prompt kv.Prompt) (held []int32, out []Part, err error) {
 	f, err := lay.Format.Parse(file)
 	if err != nil {
 		return nil, nil, err
@@ -104,9 +104,9 @@ func (lay *Layout) Parts(file []byte, prompt kv.Prompt) (held []int32, out []par
 		if lay.CheckState(recurrent, n) != nil {
 			continue
 		}
-		out = append(out, part{prompt.Prefix(n), lay.rows(sections, recurrent, n)})
+		out = append(out, Part{prompt.Prefix(n), lay.rows(sections, recurrent, n)})
 	}
-	return prompt.Tokens, append(out, part{prompt, lay.RowsOf(f, len(prompt.Tokens))}), nil
+	return prompt.Tokens, append(out, Part{prompt, lay.RowsOf(f, len(prompt.Tokens))}), nil
 }
 
 // CopyWindows gives the checkpoints of a file the rows of its window section.

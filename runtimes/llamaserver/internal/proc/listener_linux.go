@@ -8,7 +8,8 @@ import (
 	"strings"
 )
 
-// Listener names the socket at which a server of this machine listens. Another process has another one. It is empty if the system does not say.
+// Listener returns a name of the socket at which a server of this machine listens. Another process has another socket. The name is empty if the
+// system does not tell.
 func Listener(u *url.URL) string {
 	if words := listenerWords(u); words != nil {
 		return words[9]
@@ -16,7 +17,7 @@ func Listener(u *url.URL) string {
 	return ""
 }
 
-// UserOf is the user who listens at an address of this machine.
+// UserOf returns the number of the user whose process listens at an address of this machine.
 func UserOf(u *url.URL) (uid int, ok bool) {
 	words := listenerWords(u)
 	if words == nil {

@@ -8,10 +8,10 @@ import (
 	"strings"
 )
 
-// mapping is a file that a process has in its memory.
-type mapping struct {
+// Mapping is a file that a process has in its memory.
+type Mapping struct {
 	file string // device and inode, as the system's list of mappings spells them
-	path string // where it lies now
+	Path string // where it lies now
 	gone bool   // nowhere any more
 }
 
@@ -19,7 +19,7 @@ type mapping struct {
 const gonePath = " (deleted)"
 
 // parseMapping reads a line of /proc/PID/maps: addresses, rights, offset, device, inode, path.
-func parseMapping(line string) (m mapping, ok bool) {
+func ParseMapping(line string) (m Mapping, ok bool) {
 	var words [5]string
 	rest := strings.TrimSpace(line)
 	for i := range words {
@@ -29,32 +29,32 @@ func parseMapping(line string) (m mapping, ok bool) {
 	if !strings.HasPrefix(path, "/") || words[4] == "0" {
 		return m, false
 	}
-	m = mapping{file: words[3] + " " + words[4]}
-	m.path, m.gone = strings.CutSuffix(path, gonePath)
+	m = Mapping{file: words[3] + " " + words[4]}
+	m.Path, m.gone = strings.CutSuffix(path, gonePath)
 	return m, true
 }
 
 // here reports whether a server's address is on this machine: only then its processes are to be seen.
-func here(u *url.URL) bool {
+func Here(u *url.URL) bool {
 	ip := net.ParseIP(u.Hostname())
 	return u.Hostname() == "localhost" || ip != nil && ip.IsLoopback()
 }
 
-// Held is which file a server has mapped of those that lay at a path.
+// Held tells which file a server has mapped, of those that lay at a path.
 type Held int
 
 const (
-	Unknown Held = iota // that cannot be told: it has read the file and mapped nothing, or somebody else runs it
+	Unknown Held = iota // nobody can tell: the server has read the file and mapped nothing, or somebody else runs it
 	OldFile             // the one that it was seen with
 	NewFile             // the one that lies there now
 )
 
-// HeldOf says which file of a path is mapped: the one that was, whose inode is given, or the one that lies there now.
-func HeldOf(mapped []mapping, path, inode string) Held {
+// HeldOf returns which file of a path is mapped: the old one, whose inode is given, or the one that lies there now.
+func HeldOf(mapped []Mapping, path, inode string) Held {
 	path = resolved(path)
-	has := func(is func(m mapping) bool) bool { return slices.ContainsFunc(mapped, is) }
-	was := inode != "" && has(func(m mapping) bool { return m.file == inode })
-	is := has(func(m mapping) bool { return m.path == path && !m.gone && m.file != inode })
+	has := func(is func(m Mapping) bool) bool { return slices.ContainsFunc(mapped, is) }
+	was := inode != "" && has(func(m Mapping) bool { return m.file == inode })
+	is := has(func(m Mapping) bool { return m.Path == path && !m.gone && m.file != inode })
 	switch {
 	case was && !is:
 		return OldFile
@@ -64,11 +64,11 @@ func HeldOf(mapped []mapping, path, inode string) Held {
 	return Unknown
 }
 
-// InodeAt is the mapped file that lies at a path, and whether one is mapped that lay there and is gone.
-func InodeAt(mapped []mapping, path string) (inode string, gone bool) {
+// InodeAt returns the inode of the mapped file that lies at a path. gone says that only a file is mapped that lay there before.
+func InodeAt(mapped []Mapping, path string) (inode string, gone bool) {
 	path = resolved(path)
 	for _, m := range mapped {
-		if m.path == path {
+		if m.Path == path {
 			if m.gone {
 				gone = true
 			} else {

@@ -15,7 +15,7 @@ func UserOf(*url.URL) (uid int, ok bool) { return 0, false }
 
 func Sandbox(*url.URL, string) string { return "" }
 
-func MappedBy(*url.URL) []mapping { return nil }
+func MappedBy(*url.URL) []Mapping { return nil }
 
 func StartedAs(*url.URL) (command, environ []string) { return nil, nil }
 

@@ -11,9 +11,9 @@ import (
 	"time"
 )
 
-// MappedBy lists the files that the server at an address has mapped, and what it has started. Of another user's processes nothing is seen.
-func MappedBy(u *url.URL) (out []mapping) {
-	if !here(u) {
+// MappedBy lists the files that the server at an address has mapped, with those of its child processes. Another user's processes show none.
+func MappedBy(u *url.URL) (out []Mapping) {
+	if !Here(u) {
 		return nil
 	}
 	pid := listening(Listener(u))
@@ -27,7 +27,7 @@ func MappedBy(u *url.URL) (out []mapping) {
 		}
 		lines := bufio.NewScanner(f)
 		for lines.Scan() {
-			if m, ok := parseMapping(lines.Text()); ok {
+			if m, ok := ParseMapping(lines.Text()); ok {
 				out = append(out, m)
 			}
 		}
@@ -91,9 +91,9 @@ func withChildren(pid int) []int {
 	return out
 }
 
-// StartedAs is with which words, and in which environment, the server at an address was started; nil where that is not to be seen.
+// StartedAs returns the command line and the environment of the server at an address; nil if the system does not tell.
 func StartedAs(u *url.URL) (command, environ []string) {
-	if !here(u) {
+	if !Here(u) {
 		return nil, nil
 	}
 	pid := listening(Listener(u))
@@ -122,9 +122,9 @@ func statOf(pid int) []string {
 // startTicks is how coarse the times are by which the start of a process is known. In so short a time none opens its model.
 const startTicks = 30 * time.Millisecond
 
-// StartOf is when the server at an address was started, as far as that is to be seen.
+// StartOf returns when the server at an address was started, if the system tells.
 func StartOf(u *url.URL) (time.Time, bool) {
-	if !here(u) {
+	if !Here(u) {
 		return time.Time{}, false
 	}
 	w := statOf(listening(Listener(u)))

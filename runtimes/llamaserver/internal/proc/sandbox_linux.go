@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// Sandbox says what of a process that listens at an address is other than of this one, as far as it can be seen. "" if nothing is.
+// Sandbox says in words which namespaces keep the process at an address from a folder of this one. It is empty if none is seen.
 func Sandbox(u *url.URL, folder string) string {
 	words := listenerWords(u)
 	if words == nil {

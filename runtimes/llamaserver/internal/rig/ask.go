@@ -166,7 +166,7 @@ func Sawtooth(n int) []int {
 	return out
 }
 
-// long are the arguments of a server that takes long prompts, in many small batches.
+// LongContext are the arguments of a server that takes long prompts, in many small batches.
 func LongContext(architecture string) []string {
 	return []string{"-c", "24576", "-b", "32", "-ub", "32", "--override-kv", architecture + ".context_length=int:24576"}
 }
@@ -196,21 +196,21 @@ func AskAs(t *testing.T, base, path, key string, body any) Reply {
 	return Reply{Status: resp.StatusCode, Header: resp.Header.Get(llamaserver.Header), Body: string(all), A: answer.Read(all)}
 }
 
-// done is what a client had of an answer.
-type done struct {
+// Had is what a client had of an answer.
+type Had struct {
 	Status int
 	Body   string
 	Err    error
 }
 
-func Do(req *http.Request) done {
+func Do(req *http.Request) Had {
 	resp, err := http.DefaultClient.Do(req)
 	if err != nil {
-		return done{Err: err}
+		return Had{Err: err}
 	}
 	defer resp.Body.Close()
 	b, err := io.ReadAll(resp.Body)
-	return done{resp.StatusCode, string(b), err}
+	return Had{resp.StatusCode, string(b), err}
 }
 
 // Requests is how many requests have ended.

@@ -45,7 +45,7 @@ func Testdata(name string) string {
 	return filepath.Join(Root, "runtimes", "llamaserver", "testdata", name)
 }
 
-// Program is the real llama-server.
+// Program returns the path of the real llama-server. Without one the test is skipped.
 func Program(t testing.TB) string {
 	t.Helper()
 	path := os.Getenv("DORMOUSE_LLAMA_SERVER")
@@ -66,7 +66,7 @@ type Rig struct {
 	Log    *Log
 }
 
-// logged keeps what was logged.
+// Log keeps what was logged.
 type Log struct {
 	mu sync.Mutex
 	b  bytes.Buffer

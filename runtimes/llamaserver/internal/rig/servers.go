@@ -53,7 +53,7 @@ func Plain(t testing.TB, args ...string) string {
 	return ""
 }
 
-// other has a test use the server of another variable of the environment.
+// UseServer has a test use the server of another variable of the environment.
 func UseServer(t *testing.T, name string) {
 	t.Helper()
 	path := os.Getenv(name)
@@ -63,7 +63,7 @@ func UseServer(t *testing.T, name string) {
 	t.Setenv("DORMOUSE_LLAMA_SERVER", path)
 }
 
-// OtherWeights is a model of the same shape with other weights.
+// OtherWeights writes a model of the same shape with other weights.
 func OtherWeights(t *testing.T, path string) {
 	t.Helper()
 	b, err := os.ReadFile(Stories)
@@ -76,7 +76,7 @@ func OtherWeights(t *testing.T, path string) {
 	WriteFile(t, path, string(b))
 }
 
-// two are copies of one small model with different weights, of the same size, in a folder of their own.
+// TwoModels are copies of one small model with different weights, of the same size, in a folder of their own.
 func TwoModels(t *testing.T) (model, other string) {
 	t.Helper()
 	dir := t.TempDir()
@@ -90,7 +90,7 @@ func TwoModels(t *testing.T) (model, other string) {
 	return model, other
 }
 
-// Alone is what a server without a front writes.
+// Alone returns what a server without a front answers.
 func Alone(t *testing.T, body Object, args ...string) string {
 	t.Helper()
 	b := Object{"cache_prompt": false}
@@ -161,7 +161,7 @@ func WriteFile(t *testing.T, path, text string) {
 	}
 }
 
-// closed leaves a store that nobody has open.
+// ClosedStore makes a store that nobody has open.
 func ClosedStore(t *testing.T, dir string) {
 	t.Helper()
 	s, err := db.Open(context.Background(), dir, db.Options{})
@@ -231,7 +231,7 @@ func KeepOf(t testing.TB, name string, body Object) llamaserver.Keep {
 	return llamaserver.Keep{Name: name, Body: b}
 }
 
-// small is a store with room for some ten prompts.
+// SmallStore is a store with room for some ten prompts.
 func SmallStore() db.Options { return db.Options{Budget: 3 << 20, SegmentBytes: 256 << 10} }
 
 // ResetBody gives a request another body.

@@ -182,7 +182,7 @@ func SystemFirst(t testing.TB) []string {
 	return []string{"--jinja", "--chat-template-file", template}
 }
 
-// agent is what an agent sends first in a folder: who it is, where it is, and tools.
+// AgentRequest is what an agent sends first in a folder: who it is, where it is, and tools.
 func AgentRequest(folder string) Object {
 	schema := Object{"type": "object"}
 	var tools []Object

@@ -8,7 +8,7 @@ import (
 	"github.com/edsrzf/mmap-go"
 )
 
-// slotFile is a file of a [slotFolder], with memory for its contents.
+// File is a slot file of a [Folder], with its contents in memory.
 type File struct {
 	Name   string // as the server knows it
 	Path   string
@@ -18,7 +18,7 @@ type File struct {
 	mem    mmap.MMap // of size bytes, or more: what was there before the file became shorter
 }
 
-// resize makes the file so long. What bytes gave before is invalid.
+// resize gives the file another length. What Bytes returned before is invalid.
 func (s *File) resize(size int64) error {
 	if int64(s.Size) != size {
 		if err := s.file.Truncate(size); err != nil {
@@ -28,7 +28,7 @@ func (s *File) resize(size int64) error {
 	return s.Remap()
 }
 
-// Remap maps the file as it is now. What bytes gave before is invalid.
+// Remap maps the file as the server has written it. What Bytes returned before is invalid.
 func (s *File) Remap() error {
 	info, err := s.file.Stat()
 	if err != nil {
@@ -54,7 +54,7 @@ func (s *File) unmap() error {
 	return m.Unmap()
 }
 
-// Bytes is the contents, valid until the file is resized, mapped again or given back.
+// Bytes returns the contents. They are valid until the file is mapped again or given back.
 func (s *File) Bytes() []byte { return s.mem[:s.Size] }
 
 // Close removes the file.

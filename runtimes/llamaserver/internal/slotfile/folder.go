@@ -13,8 +13,8 @@ import (
 	"github.com/dormousekv/dormouse/internal/vfs"
 )
 
-// slotFolder is the folder through which slots go: --slot-save-path. On Linux its files are links to memory of this process, so
-// that rows never reach a disk. Elsewhere, and where the server cannot follow such links, they are files that only the server's user can read. Safe for concurrent use.
+// Folder is the folder through which slots go: the server's --slot-save-path. On Linux its files are links to memory of this process, so rows never
+// reach a disk. Elsewhere, and where the server cannot follow such links, they are files that only the server's user can read. Safe for concurrent use.
 type Folder struct {
 	Path   string
 	memory bool // what lies in it is in memory
@@ -44,7 +44,7 @@ func (f *Folder) Close() error {
 	return errors.Join(f.lock.Release(), os.RemoveAll(f.Path))
 }
 
-// Create makes a file of a size: written through bytes, or by the server. What is in it is anything.
+// Create makes a file of a size, for us to fill through Bytes, or, of size 0, for the server to write. Its contents are undefined.
 func (f *Folder) Create(size int64) (*File, error) {
 	if s := f.spare.take(size); s != nil {
 		return s, nil
@@ -94,8 +94,8 @@ func (f *Folder) open(s *File) (err error) {
 	return err
 }
 
-// Plain has files be no links from now on, but files of a user. In a folder that was made here, that user may open them, and cannot make, remove or
-// see others: who could put links there would have this process write where they lead. back has it be as it was.
+// Plain makes files that belong to a user from now on, instead of links. In a folder that was made here, that user may open them, but cannot make,
+// remove or list files: with a link of its own it could have this process write elsewhere. back undoes it.
 func (f *Folder) Plain(owner int) (back func(), err error) {
 	f.mu.Lock()
 	if owner != 0 && f.lock != nil {
@@ -115,21 +115,21 @@ func (f *Folder) Plain(owner int) (back func(), err error) {
 	}, nil
 }
 
-// Without says why the server has no such folder.
+// Without notes why the server has no such folder.
 func (f *Folder) Without(why error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.none = why
 }
 
-// Missing is why the server has no such folder; nil: it has one.
+// Missing returns why the server has no such folder; nil: it has one.
 func (f *Folder) Missing() error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.none
 }
 
-// String says where slot files are.
+// String says in words where slot files are.
 func (f *Folder) String() string {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -151,7 +151,8 @@ func (f *Folder) OnDisk() bool {
 	return !f.links && !f.memory
 }
 
-// Done is said of a file that the server has written or read to its end. One that it may still be at is closed instead.
+// Done takes back a file that the server has written or read to its end, and keeps its memory for the next one. A file that the server may still
+// use is closed instead.
 func (f *Folder) Done(s *File) { f.spare.keep(s) }
 
 // DropSpare gives back the memory that is kept for the next slot file.

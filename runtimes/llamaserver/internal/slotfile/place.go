@@ -118,7 +118,8 @@ func sweep(dir string) {
 	}
 }
 
-// newSlotFolder uses a folder of the user's, or, where that is empty, makes one in a given folder, or else in the best that there is for a store.
+// NewFolder uses the user's folder. If that is empty, it makes one: in the folder in, or, if that is empty too, in the best place that there is. The store's
+// volume is the last choice.
 func NewFolder(users, in, store string) (*Folder, error) {
 	if users == "" {
 		return makeSlotFolder(in, store)

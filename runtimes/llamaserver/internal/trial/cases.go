@@ -27,10 +27,10 @@ const (
 	MaxFailed = 3
 	// How long the first rest is. The longest has 32 times that.
 	RestRequests = 8
-	restTime     = time.Minute
-	maxDoubled   = 5
+	RestTime     = time.Minute
+	MaxDoubled   = 5
 	// maxCases bounds what is remembered.
-	maxCases = 64
+	MaxCases = 64
 )
 
 // Failed counts a failure of a case, and reports whether the case rests now. One that was only tried rests at once.
@@ -99,7 +99,7 @@ func (r *Cases[K]) find(k K) *rest {
 		if r.of == nil {
 			r.of = map[K]*rest{}
 		}
-		if len(r.of) >= maxCases {
+		if len(r.of) >= MaxCases {
 			r.drop()
 		}
 		c = &rest{}
@@ -121,15 +121,15 @@ func (r *Cases[K]) drop() {
 }
 
 func (c *rest) begin() {
-	n := 1 << min(c.times, maxDoubled)
+	n := 1 << min(c.times, MaxDoubled)
 	c.times++
-	c.left, c.until = n*RestRequests, time.Now().Add(time.Duration(n)*restTime)
+	c.left, c.until = n*RestRequests, time.Now().Add(time.Duration(n)*RestTime)
 }
 
 func (c *rest) resting() bool { return c.left > 0 && time.Now().Before(c.until) }
 
-// resting is a case that rests now.
-type resting struct {
+// Case is a case that rests now.
+type Case struct {
 	Name     string        // of the case
 	Reason   string        // a code of figures
 	Requests int           // after so many of them it is tried again
@@ -137,20 +137,20 @@ type resting struct {
 }
 
 // List returns the cases that rest, by name.
-func (r *Cases[K]) List(reason string, name func(K) string) (out []resting) {
+func (r *Cases[K]) List(reason string, name func(K) string) (out []Case) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for k, c := range r.of {
 		if c.resting() {
-			out = append(out, resting{name(k), reason, c.left, time.Until(c.until).Round(time.Second)})
+			out = append(out, Case{name(k), reason, c.left, time.Until(c.until).Round(time.Second)})
 		}
 	}
-	slices.SortFunc(out, func(a, b resting) int { return cmp.Compare(a.Name, b.Name) })
+	slices.SortFunc(out, func(a, b Case) int { return cmp.Compare(a.Name, b.Name) })
 	return out
 }
 
 // size returns how many cases are remembered.
-func (r *Cases[K]) size() int {
+func (r *Cases[K]) Size() int {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return len(r.of)

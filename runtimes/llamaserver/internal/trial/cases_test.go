@@ -39,13 +39,13 @@ func testRests(t *testing.T) {
 			t.Fatal("what was tried and failed does not rest")
 		}
 		n := requests()
-		if n < last || n > RestRequests<<maxDoubled {
+		if n < last || n > RestRequests<<MaxDoubled {
 			t.Errorf("it rests for %d requests after %d", n, last)
 		}
 		last = n
 	}
 	r.Failed("a")
-	time.Sleep(restTime << maxDoubled)
+	time.Sleep(RestTime << MaxDoubled)
 	if r.Resting("a") {
 		t.Error("time does not end a rest")
 	}
@@ -54,11 +54,11 @@ func testRests(t *testing.T) {
 	if r.Resting("a") || r.Failed("a") {
 		t.Error("what worked is held against it")
 	}
-	for i := range 10 * maxCases {
+	for i := range 10 * MaxCases {
 		r.Failed(fmt.Sprint(i))
 	}
-	if r.size() > maxCases {
-		t.Errorf("%d cases are remembered", r.size())
+	if r.Size() > MaxCases {
+		t.Errorf("%d cases are remembered", r.Size())
 	}
 }
 
@@ -101,7 +101,7 @@ func TestCosts(t *testing.T) {
 		t.Errorf("what never pays was tried %d times of 60; left alone: %v", tried, c.Resting())
 	}
 	for n := 0; !c.Pays(1000, 1000); n++ {
-		if n > RestRequests<<maxDoubled {
+		if n > RestRequests<<MaxDoubled {
 			t.Fatal("it is never tried again")
 		}
 	}

@@ -75,6 +75,7 @@ func (r *rate) of(tokens int) time.Duration {
 	return time.Duration(sum.each() * float64(tokens))
 }
 
+// Computed notes how long it took to compute tokens.
 func (c *Costs) Computed(d time.Duration, tokens int) {
 	if tokens < FewTokens || d <= 0 {
 		return
@@ -122,7 +123,7 @@ func (c *Costs) Pays(tokens, lacking int) bool {
 	return !c.slow.Resting(g)
 }
 
-// Resting says which sizes are not restored just now.
-func (c *Costs) Resting() []resting {
+// Resting returns the sizes that are not restored just now.
+func (c *Costs) Resting() []Case {
 	return c.slow.List(figures.TooSlow, gain.String)
 }

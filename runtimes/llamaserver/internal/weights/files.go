@@ -51,6 +51,7 @@ type Server struct {
 	Ctx      context.Context // ends when nobody needs the hash any more
 }
 
+// New returns what is known of the files of a server: nothing yet.
 func New(s Server) *Files { return &Files{Server: s, strayed: map[string]bool{}} }
 
 // rehash is a look at all bytes of files with certain stamps.
@@ -64,7 +65,7 @@ type rehash struct {
 // ErrAnew says that the server has loaded its files again, and other ones: it is to be prepared anew.
 var ErrAnew = errors.New("the server has loaded other files")
 
-// FilesOf are the files by which a model is known.
+// FilesOf returns the files that make up a model: its parts, then the adapters.
 func FilesOf(model string, adapters []api.Adapter) ([]string, error) {
 	out, err := gguf.Splits(model)
 	for _, a := range adapters {
@@ -81,7 +82,7 @@ func stampsOf(paths []string) []modelfile.Stamp {
 	return out
 }
 
-// Of says which files the server has. Those that were not known are taken as they are now.
+// Of notes which files the server has. Files that were not known are taken as they are now.
 func (l *Files) Of(paths []string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -101,7 +102,7 @@ func (l *Files) Of(paths []string) {
 	}
 }
 
-// Have reports whether files are among those that are known.
+// Have reports whether all of these files are known.
 func (l *Files) Have(paths []string) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -115,8 +116,8 @@ func (l *Files) forget(paths []string, stamps []modelfile.Stamp) {
 	l.drops++
 }
 
-// Restarted says that another process is the server now, which began after the last look. If the files are what they were then, it has them. It reports
-// whether they may be others than those that were hashed: then the model is to be prepared anew.
+// Restarted notes that another process is the server now, which began after the last look. If the files are as they were then, it has loaded those.
+// others reports whether they may differ from those that were hashed: then the model must be prepared anew.
 func (l *Files) Restarted() (others bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -133,7 +134,7 @@ func (l *Files) Restarted() (others bool) {
 	return true
 }
 
-// ListensAt says where the server listens: elsewhere, it is another process.
+// ListensAt notes where the server listens. If it listened elsewhere before, it is another process now.
 func (l *Files) ListensAt(at string) {
 	l.mu.Lock()
 	before := l.at
@@ -144,7 +145,7 @@ func (l *Files) ListensAt(at string) {
 	}
 }
 
-// Doubtful reports whether the server may have other files than those that were hashed.
+// Doubtful reports whether the server may have loaded other files than those that were hashed.
 func (l *Files) Doubtful() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -184,7 +185,7 @@ func (l *Files) Hashed(model string, id *layout.Identity, idOf string) error {
 // ErrChanging says that files change just now: who looks again knows more.
 var ErrChanging = errors.New("the files of the model change just now")
 
-// Known is what was read of the files before, if that holds for this server.
+// Known returns what was read of the files before, if that still holds: idOf says for what.
 func (l *Files) Known(idOf string) *layout.Identity {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -194,7 +195,7 @@ func (l *Files) Known(idOf string) *layout.Identity {
 	return l.id
 }
 
-// Dropped counts how often what slots hold became doubtful.
+// Dropped returns how often the contents of slots became doubtful.
 func (l *Files) Dropped() int {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -1,7 +1,7 @@
 package weights
 
-// Soil says that rows are in the server that are not those which its files compute of their tokens: shifted ones, those of a slot file of a client, or
-// those of other bytes that were in a file for a while. It goes on with them when it is asked for these tokens. What slots hold is doubtful from now on.
+// Soil notes that the server holds rows that its files do not compute for their tokens: shifted rows, those of a slot file of a client, or those of bytes
+// that were in a file for a while. Asked for these tokens, the server goes on with them. So the contents of slots are doubtful from now on.
 func (l *Files) Soil() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -9,7 +9,7 @@ func (l *Files) Soil() {
 	l.foul++
 }
 
-// Soils is told of a request that may bring such rows: they come while it is at work.
+// Soils notes that a request is at work that may bring such rows, until ended is called.
 func (l *Files) Soils() (ended func()) {
 	l.Soil()
 	l.mu.Lock()
@@ -23,7 +23,7 @@ func (l *Files) Soils() (ended func()) {
 	}
 }
 
-// Soiled counts how often such rows came, and says whether they may be coming now.
+// Soiled returns how often such rows came, and whether more may be coming now.
 func (l *Files) Soiled() (times int, now bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

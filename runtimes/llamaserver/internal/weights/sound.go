@@ -16,8 +16,8 @@ import (
 // soundTime is how long a request waits for bytes that are read to see whether they are the same.
 const soundTime = time.Second
 
-// Sound reports whether the server still has the files that were hashed. Else it says why that cannot be told, or errAnew. It looks at the
-// files' stamps, and asks for more only where they changed.
+// Sound returns an error unless the server still has the files that were hashed: ErrAnew if it has loaded others, or why nobody can tell. It looks at
+// the files' stamps, and at more only where a stamp changed.
 func (l *Files) Sound(ctx context.Context) error {
 	deadline := time.After(soundTime)
 	for {
@@ -35,7 +35,7 @@ func (l *Files) Sound(ctx context.Context) error {
 	}
 }
 
-// Compare is one look. It gives a channel where bytes are being read: then the answer comes later.
+// Compare looks once. If it has to read bytes first, it returns a channel that is closed when they are read.
 func (l *Files) Compare(ctx context.Context) (wait <-chan struct{}, err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -1,11 +1,7 @@
 package llamaserver_test
 
 import (
-	"bytes"
-	"encoding/json"
 	"fmt"
-	"io"
-	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
@@ -13,7 +9,6 @@ import (
 	"time"
 
 	"github.com/dormousekv/dormouse/runtimes/llamaserver"
-	"github.com/dormousekv/dormouse/runtimes/llamaserver/internal/answer"
 	"github.com/dormousekv/dormouse/runtimes/llamaserver/internal/rig"
 )
 
@@ -174,28 +169,7 @@ func TestWarmOfWindowsAndKeys(t *testing.T) {
 	body := rig.AgentRequest("/home/ann")
 	delete(body, "tools")
 	body["messages"].([]rig.Object)[0]["content"] = strings.Repeat("You know everything about dogs, cats, trees and parks. ", 5)
-	ask := func(key, path string, body any) rig.Reply {
-		t.Helper()
-		b, err := json.Marshal(body)
-		if err != nil {
-			t.Fatal(err)
-		}
-		req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, r.URL+path, bytes.NewReader(b))
-		if err != nil {
-			t.Fatal(err)
-		}
-		req.Header.Set("Authorization", "Bearer "+key)
-		resp, err := http.DefaultClient.Do(req)
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer resp.Body.Close()
-		all, err := io.ReadAll(resp.Body)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return rig.Reply{Status: resp.StatusCode, Header: resp.Header.Get(llamaserver.Header), Body: string(all), A: answer.Read(all)}
-	}
+	ask := func(key, path string, body any) rig.Reply { return rig.AskAs(t, r.URL, path, key, body) }
 	another := func() { // takes the slot
 		t.Helper()
 		r.Saved()

@@ -19,8 +19,18 @@ import (
 	"github.com/dormousekv/dormouse/runtimes/llamaserver"
 )
 
-// Stories is a model of 260 thousand parameters: a prompt takes milliseconds.
-var Stories = filepath.Join(Root, "runtimes", "llamacpp", "testdata", "stories260K-f32.gguf")
+// Stories is a model of 260 thousand parameters: a prompt takes milliseconds. The path is relative, as users write it.
+var Stories = func() string {
+	dir, err := os.Getwd()
+	if err != nil {
+		panic(err)
+	}
+	path, err := filepath.Rel(dir, filepath.Join(Root, "runtimes", "llamacpp", "testdata", "stories260K-f32.gguf"))
+	if err != nil {
+		panic(err)
+	}
+	return path
+}()
 
 // Root is the folder of the project.
 var Root = func() string {

@@ -79,13 +79,15 @@ func (f *Front) AddExplained(x Explained) { f.explained.add(x) }
 // AtIdle does nothing at idle, in place of what the front would do, until free is called. The context ends when a request comes.
 func (f *Front) AtIdle(ctx context.Context) (idle context.Context, free func(), err error) {
 	f.warming.turn.Lock()
-	free = sync.OnceFunc(f.warming.turn.Unlock)
 	idle, cancel, err := f.traffic.idle(ctx, 0)
 	if err != nil {
-		free()
+		f.warming.turn.Unlock()
 		return nil, nil, err
 	}
-	return idle, func() { cancel(); free() }, nil
+	return idle, sync.OnceFunc(func() {
+		cancel()
+		f.warming.turn.Unlock()
+	}), nil
 }
 
 // BeginTraffic counts a request that is under way.

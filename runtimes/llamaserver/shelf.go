@@ -114,6 +114,10 @@ func (s *shelf) resume(ctx context.Context, store *db.Store) (resumed bool) {
 	for pause := time.Second; ; pause = min(2*pause, time.Minute) {
 		err := store.Resume(ctx)
 		if err == nil {
+			select { // whoever saw it suspended meanwhile
+			case <-s.suspended:
+			default:
+			}
 			s.log.Info("the store goes on", "dir", s.dir)
 			return true
 		}

@@ -3,6 +3,7 @@ package llamaserver
 import (
 	"errors"
 	"fmt"
+	"log/slog"
 	"net"
 	"os"
 	"path/filepath"
@@ -322,4 +323,13 @@ func (a *Arguments) command(port int, slots string) []string {
 		out = append(out, slotsFlag[0], slots+string(filepath.Separator))
 	}
 	return out
+}
+
+// startsWithoutRAM has the server be started without its own cache in memory, and says so.
+func (a *Arguments) startsWithoutRAM(log *slog.Logger) {
+	if asked := a.withoutRAM(); len(asked) > 1 && asked[1] != "0" {
+		log.Warn("the server is started without its cache in memory, which knows no API keys (--scope-by-key)", "instead of", strings.Join(asked, " "))
+		return
+	}
+	log.Info("the server is started without its cache in memory (--cache-ram 0), which knows no API keys (--scope-by-key)")
 }

@@ -1,7 +1,6 @@
 package llamaserver
 
 import (
-	"net/http"
 	"slices"
 	"strings"
 	"testing"
@@ -145,33 +144,5 @@ func TestArgumentsSaidAloud(t *testing.T) {
 		if a.Rows != c.rows || a.Refused != c.refused {
 			t.Errorf("%s %s: rows %q refused %q, expected %q and %q", c.env, c.line, a.Rows, a.Refused, c.rows, c.refused)
 		}
-	}
-}
-
-// What variables and flags come to is what the server makes of them.
-func TestArgumentsAreTheServers(t *testing.T) {
-	for _, c := range []struct{ env, args string }{
-		{"LLAMA_ARG_CACHE_PROMPT=0", ""}, {"LLAMA_ARG_NO_CACHE_PROMPT=0", ""}, {"LLAMA_ARG_CACHE_PROMPT=1", ""}, {"LLAMA_ARG_CACHE_PROMPT=0", "--cache-prompt"},
-		{"", "--no-cache-prompt --cache-prompt"}, {"LLAMA_ARG_ENDPOINT_SLOTS=off", ""}, {"LLAMA_ARG_NO_ENDPOINT_SLOTS=0", ""}, {"", "--no-slots --slots"},
-		{"LLAMA_ARG_CACHE_REUSE=9", "--cache-reuse 0"}, {"", "--cache_reuse 0"}, {"LLAMA_ARG_SWA_FULL=", ""}, {"LLAMA_ARG_SPEC_DRAFT_MODEL=", "--rope-freq-base 0 --yarn-ext-factor -1"},
-	} {
-		t.Run(c.env+" "+c.args, func(t *testing.T) {
-			if name, value, ok := strings.Cut(c.env, "="); ok {
-				t.Setenv(name, value)
-			}
-			a := parsed(t, c.env, "s -m m "+c.args)
-			base := plain(t, append([]string{"-c", "512", "-np", "1"}, strings.Fields(c.args)...)...)
-			resp, err := http.Get(base + "/slots")
-			if err != nil {
-				t.Fatal(err)
-			}
-			resp.Body.Close()
-			body := story("Of the server's own", 4)
-			ask(t, t.Context(), base, "/completion", body)
-			got := ask(t, t.Context(), base, "/completion", body)
-			if keeps := got.a.cached > 0 && resp.StatusCode == http.StatusOK; keeps != (a.Refused == "") {
-				t.Errorf("the server reuses %d tokens, and its slots are answered with %s; the front says %q", got.a.cached, resp.Status, a.Refused)
-			}
-		})
 	}
 }

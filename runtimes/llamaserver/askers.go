@@ -6,7 +6,6 @@ import (
 	"strings"
 	"sync"
 
-	"github.com/dormousekv/dormouse/db/admin"
 	"github.com/dormousekv/dormouse/kv"
 )
 
@@ -46,13 +45,12 @@ func (a *askers) add(name string, keys []kv.Key) {
 	}
 }
 
-// Askers are the programs that have asked for a block since the start, by name: "claude-code, codex". The block is named by the beginning of its key, as package page does.
-func (f *Front) Askers(block string) string {
+// who are the programs that have asked for a block, whose key begins so.
+func (a *askers) who(block string) string {
 	var k askedKey
 	if n, err := hex.Decode(k[:], []byte(block[:min(len(block), 2*len(k))])); err != nil || n != len(k) {
 		return ""
 	}
-	a := &f.askers
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	var out []string
@@ -63,17 +61,4 @@ func (f *Front) Askers(block string) string {
 	}
 	slices.Sort(out)
 	return strings.Join(out, ", ")
-}
-
-// askedBy remembers who asked for a prompt. It does not keep the answer waiting.
-func (s *served) askedBy(client string, prompt kv.Prompt) {
-	store := s.front.db.Load()
-	if client == "" || store == nil {
-		return
-	}
-	s.wait.Go(func() {
-		if keys, err := admin.KeysOf(store, s.model.Fingerprint(), prompt); err == nil {
-			s.front.askers.add(client, keys)
-		}
-	})
 }

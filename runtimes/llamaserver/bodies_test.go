@@ -1,4 +1,4 @@
-package llamaserver
+package llamaserver_test
 
 import (
 	"bufio"
@@ -15,39 +15,42 @@ import (
 	"testing"
 	"time"
 
+	"github.com/dormousekv/dormouse/runtimes/llamaserver"
+	"github.com/dormousekv/dormouse/runtimes/llamaserver/internal/api"
 	"github.com/dormousekv/dormouse/runtimes/llamaserver/internal/request"
+	"github.com/dormousekv/dormouse/runtimes/llamaserver/internal/rig"
 )
 
 // A prompt that is longer than the context passes with a reason of its own, and the server says what it says without a front. What fits to the last token is kept.
 func TestTooLong(t *testing.T) {
-	r := start(t, Options{MaxBody: 1 << 20}, "-c", "512")
+	r := rig.Start(t, llamaserver.Options{MaxBody: 1 << 20}, "-c", "512")
 	tokens := make([]int, 600)
 	for i := range tokens {
 		tokens[i] = 300 + i%100
 	}
 	for name, c := range map[string]struct {
 		path   string
-		body   object
+		body   rig.Object
 		reason string
 	}{
-		"a text":             {"/completion", object{"prompt": strings.Repeat("The little dog ran to the park. ", 5000)}, "too_long"},
-		"a chat":             {"/v1/chat/completions", object{"messages": []object{{"role": "user", "content": strings.Repeat("The little dog ran. ", 5000)}}}, "too_long"},
-		"tokens":             {"/completion", object{"prompt": tokens}, "too_long"},
-		"texts":              {"/completion", object{"prompt": []any{1, strings.Repeat("The dog ran. ", 100), strings.Repeat("The cat sat. ", 100)}}, "too_long"},
-		"a body of 2 MiB":    {"/completion", object{"prompt": strings.Repeat("The cat sat on the mat at noon. ", 64<<10)}, "body_too_large"},
-		"very many texts":    {"/completion", object{"prompt": append([]any{1}, anys(strings.Repeat("|", 1200))...)}, "not_understood"},
-		"all that has place": {"/completion", object{"prompt": tokens[:500], "n_predict": 4}, ""},
+		"a text":             {"/completion", rig.Object{"prompt": strings.Repeat("The little dog ran to the park. ", 5000)}, "too_long"},
+		"a chat":             {"/v1/chat/completions", rig.Object{"messages": []rig.Object{{"role": "user", "content": strings.Repeat("The little dog ran. ", 5000)}}}, "too_long"},
+		"tokens":             {"/completion", rig.Object{"prompt": tokens}, "too_long"},
+		"texts":              {"/completion", rig.Object{"prompt": []any{1, strings.Repeat("The dog ran. ", 100), strings.Repeat("The cat sat. ", 100)}}, "too_long"},
+		"a body of 2 MiB":    {"/completion", rig.Object{"prompt": strings.Repeat("The cat sat on the mat at noon. ", 64<<10)}, "body_too_large"},
+		"very many texts":    {"/completion", rig.Object{"prompt": append([]any{1}, anys(strings.Repeat("|", 1200))...)}, "not_understood"},
+		"all that has place": {"/completion", rig.Object{"prompt": tokens[:500], "n_predict": 4}, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
-			got := r.ask(c.path, c.body)
+			got := r.Ask(c.path, c.body)
 			if c.reason == "" {
-				if got.status != http.StatusOK || strings.HasPrefix(got.header, "pass") {
-					t.Errorf("%d %q %.200s", got.status, got.header, got.body)
+				if got.Status != http.StatusOK || strings.HasPrefix(got.Header, "pass") {
+					t.Errorf("%d %q %.200s", got.Status, got.Header, got.Body)
 				}
 				return
 			}
-			if got.header != "pass; reason="+c.reason || c.reason != "not_understood" && got.status != http.StatusBadRequest {
-				t.Errorf("%d %q %.200s, expected %s", got.status, got.header, got.body, c.reason)
+			if got.Header != "pass; reason="+c.reason || c.reason != "not_understood" && got.Status != http.StatusBadRequest {
+				t.Errorf("%d %q %.200s, expected %s", got.Status, got.Header, got.Body, c.reason)
 			}
 		})
 	}
@@ -63,7 +66,7 @@ func anys(text string) (out []any) {
 
 // Of a text that is far too long, no more than a part that is bounded by the context is made tokens of.
 func TestTooLongIsBounded(t *testing.T) {
-	proxy := httputil.NewSingleHostReverseProxy(must(t, plain(t)))
+	proxy := httputil.NewSingleHostReverseProxy(rig.MustParse(t, rig.Plain(t)))
 	var sent atomic.Int64
 	between := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		sent.Add(r.ContentLength)
@@ -74,7 +77,7 @@ func TestTooLongIsBounded(t *testing.T) {
 	for name, text := range map[string]string{
 		"words": strings.Repeat("The little dog ran to the park. ", 300_000), "letters of two bytes": strings.Repeat("é", 4<<20), "blanks": strings.Repeat(" ", 4<<20),
 	} {
-		b := &bounded{api: &api{base: must(t, between.URL), client: http.DefaultClient}, room: room}
+		b := &api.Bounded{Client: &api.Client{Base: rig.MustParse(t, between.URL), Client: http.DefaultClient}, Room: room}
 		sent.Store(0)
 		if out, err := b.Tokenize(t.Context(), text, true); !errors.Is(err, request.PassLong) {
 			t.Errorf("%s: %d tokens, %v", name, len(out), err)
@@ -85,51 +88,19 @@ func TestTooLongIsBounded(t *testing.T) {
 	}
 }
 
-// A body that nobody reads for a while, since slots are at work, is not slow: all of it may have come.
-func TestBodiesWaitToBeRead(t *testing.T) {
-	const size = 8 << 20
-	for _, p := range []pace{{silence: 10 * time.Second, grace: time.Second, rate: 1 << 30}, {silence: time.Second, grace: 10 * time.Second, rate: 1 << 30}} {
-		for _, version := range []int{1, 2} {
-			t.Run(fmt.Sprintf("%v, HTTP/%d", p.silence, version), func(t *testing.T) {
-				t.Parallel()
-				web := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-					r = p.inTime(w, r)
-					for range 2 {
-						io.ReadFull(r.Body, make([]byte, 1))
-						time.Sleep(1500 * time.Millisecond)
-					}
-					n, err := io.Copy(io.Discard, r.Body)
-					fmt.Fprint(w, r.ProtoMajor, n, err)
-				}))
-				web.EnableHTTP2 = version == 2
-				web.StartTLS()
-				defer web.Close()
-				resp, err := web.Client().Post(web.URL, "text/plain", strings.NewReader(strings.Repeat("x", size)))
-				if err != nil {
-					t.Fatal(err)
-				}
-				defer resp.Body.Close()
-				if b, err := io.ReadAll(resp.Body); err != nil || string(b) != fmt.Sprint(version, size-2, nil) {
-					t.Errorf("%q, %v", b, err)
-				}
-			})
-		}
-	}
-}
-
 // A body that stops, or comes a byte now and then, ends with 408, whoever was to read it. An upload that goes on takes its time, and the server is not taken for
 // lost.
 func TestSlowBodies(t *testing.T) {
-	r := start(t, Options{MaxBody: 100 << 10}, "-c", "512")
-	r.front.bodies = pace{silence: 3 * time.Second, grace: time.Second, rate: 1000}
-	first := r.front.servedFor("")
+	r := rig.Start(t, llamaserver.Options{MaxBody: 100 << 10}, "-c", "512")
+	r.Front.SetPace(3*time.Second, time.Second, 1000)
+	first := r.Front.Known()
 	dribble := func(path string, length int, chunk string, more func() bool) (status int, err error) {
-		conn, err := net.Dial("tcp", strings.TrimPrefix(r.url, "http://"))
+		conn, err := net.Dial("tcp", strings.TrimPrefix(r.URL, "http://"))
 		if err != nil {
 			return 0, err
 		}
 		defer conn.Close()
-		conn.SetDeadline(time.Now().Add(patience))
+		conn.SetDeadline(time.Now().Add(rig.Patience))
 		fmt.Fprintf(conn, "POST %s HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n", path, length)
 		ctx, stop := context.WithCancel(t.Context())
 		defer stop()
@@ -190,7 +161,7 @@ func TestSlowBodies(t *testing.T) {
 			}
 			writer.Close()
 		}()
-		resp, err := http.Post(r.url+"/completion", "application/json", reader)
+		resp, err := http.Post(r.URL+"/completion", "application/json", reader)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -200,7 +171,7 @@ func TestSlowBodies(t *testing.T) {
 		}
 	})
 	t.Cleanup(func() {
-		if r.front.servedFor("") != first || first.gone.Load() {
+		if r.Front.Known() != first || first.Gone() {
 			t.Error("for a client that was slow, the server is taken for lost")
 		}
 	})

@@ -1,4 +1,4 @@
-package llamaserver
+package llamaserver_test
 
 import (
 	"context"
@@ -16,29 +16,25 @@ import (
 	"time"
 
 	"github.com/dormousekv/dormouse/internal/gguf/ggufgen"
+	"github.com/dormousekv/dormouse/kv"
 	"github.com/dormousekv/dormouse/obs/figures"
+	"github.com/dormousekv/dormouse/runtimes/llamaserver"
+	"github.com/dormousekv/dormouse/runtimes/llamaserver/internal/api"
+	"github.com/dormousekv/dormouse/runtimes/llamaserver/internal/rig"
 )
-
-// claim is how many tokens an answer says were there, if it says so for certain.
-func claim(header string) int {
-	_, rest, _ := strings.Cut(header, "; tokens=")
-	n, _, _ := strings.Cut(rest, ";")
-	v, _ := strconv.Atoi(n)
-	return v
-}
 
 // Slots that share a cache which is full are emptied by the server: what they held is restored, and nothing is said that is not so.
 func TestSlotsThatShareAFullCache(t *testing.T) {
-	r := start(t, Options{}, "-c", "512", "-np", "2", "-kvu", "--cache-ram", "0")
+	r := rig.Start(t, llamaserver.Options{}, "-c", "512", "-np", "2", "-kvu", "--cache-ram", "0")
 	for round := range 3 {
 		for _, begin := range []string{"One", "Two"} {
-			got := r.ask("/completion", story(begin, 14))
-			r.saved()
-			if n := claim(got.header); n > got.a.cached {
-				t.Errorf("round %d: %s, and %d tokens were reused", round, got.header, got.a.cached)
+			got := r.Ask("/completion", rig.Story(begin, 14))
+			r.Saved()
+			if n := rig.Claim(got.Header); n > got.A.Cached {
+				t.Errorf("round %d: %s, and %d tokens were reused", round, got.Header, got.A.Cached)
 			}
-			if round > 0 && got.a.prompt > 32 {
-				t.Errorf("round %d: %d tokens of a stored prompt were computed (%s)", round, got.a.prompt, got.header)
+			if round > 0 && got.A.Prompt > 32 {
+				t.Errorf("round %d: %d tokens of a stored prompt were computed (%s)", round, got.A.Prompt, got.Header)
 			}
 		}
 	}
@@ -46,27 +42,27 @@ func TestSlotsThatShareAFullCache(t *testing.T) {
 
 // The header of an answer that is whole says what was reused; that of a stream, which begins before, what is expected.
 func TestHeaderSaysWhatWasReused(t *testing.T) {
-	r := start(t, Options{}, "-c", "2048", "-np", "1", "--cache-ram", "0")
-	body := story("Said", 8)
-	stream := story("Said", 8)
+	r := rig.Start(t, llamaserver.Options{}, "-c", "2048", "-np", "1", "--cache-ram", "0")
+	body := rig.Story("Said", 8)
+	stream := rig.Story("Said", 8)
 	stream["stream"] = true
-	r.ask("/completion", body)
-	r.saved()
+	r.Ask("/completion", body)
+	r.Saved()
 	for _, c := range []struct {
-		body  object
+		body  rig.Object
 		kills bool
 		want  string
 	}{
 		{body, false, "slot; tokens="}, {body, true, "hit; tokens="}, {stream, false, "slot; expected="}, {stream, true, "hit; expected="},
 	} {
 		if c.kills {
-			r.killServer()
+			r.KillServer()
 		}
-		got := r.ask("/completion", c.body)
-		if !strings.HasPrefix(got.header, c.want) || strings.Contains(c.want, "tokens") && claim(got.header) != got.a.cached || got.a.cached < 100 {
-			t.Errorf("%s, expected %s; %d tokens were reused", got.header, c.want, got.a.cached)
+		got := r.Ask("/completion", c.body)
+		if !strings.HasPrefix(got.Header, c.want) || strings.Contains(c.want, "tokens") && rig.Claim(got.Header) != got.A.Cached || got.A.Cached < 100 {
+			t.Errorf("%s, expected %s; %d tokens were reused", got.Header, c.want, got.A.Cached)
 		}
-		r.saved()
+		r.Saved()
 	}
 }
 
@@ -74,11 +70,11 @@ func TestHeaderSaysWhatWasReused(t *testing.T) {
 // nothing is believed any more.
 func TestBeliefIsDisproved(t *testing.T) {
 	slots := t.TempDir()
-	model, err := filepath.Abs(stories)
+	model, err := filepath.Abs(rig.Stories)
 	if err != nil {
 		t.Fatal(err)
 	}
-	base, err := url.Parse(plain(t, "-m", model, "-c", "2048", "-np", "2", "--cache-ram", "0", "--slot-save-path", slots))
+	base, err := url.Parse(rig.Plain(t, "-m", model, "-c", "2048", "-np", "2", "--cache-ram", "0", "--slot-save-path", slots))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -102,59 +98,64 @@ func TestBeliefIsDisproved(t *testing.T) {
 	}
 	between := httptest.NewServer(proxy)
 	t.Cleanup(between.Close)
-	r := attachedAt(t, between.URL, slots, &Arguments{KeepsIdle: true})
-	direct := &api{base: base, client: http.DefaultClient}
-	one, two := story("One", 10), story("Two", 10)
-	for _, body := range []object{one, two} {
-		r.ask("/completion", body)
-		r.saved()
+	r := attachedAt(t, between.URL, slots, &llamaserver.Arguments{KeepsIdle: true})
+	direct := &api.Client{Base: base, Client: http.DefaultClient}
+	one, two := rig.Story("One", 10), rig.Story("Two", 10)
+	for _, body := range []rig.Object{one, two} {
+		r.Ask("/completion", body)
+		r.Saved()
 	}
 	for id := range 2 {
-		if err := direct.erase(context.Background(), id); err != nil {
+		if err := direct.Erase(context.Background(), id); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if got := r.ask("/completion", one); got.header != "miss; reason=not_reused" || got.a.cached > 1 {
-		t.Errorf("of an emptied slot: %s, %d tokens reused", got.header, got.a.cached)
+	if got := r.Ask("/completion", one); got.Header != "miss; reason=not_reused" || got.A.Cached > 1 {
+		t.Errorf("of an emptied slot: %s, %d tokens reused", got.Header, got.A.Cached)
 	}
-	if f := r.front.Figures(); f.Count(figures.Hit)+f.Count(figures.Slot) != 0 {
+	if f := r.Front.Figures(); f.Count(figures.Hit)+f.Count(figures.Slot) != 0 {
 		t.Errorf("%d hits are counted", f.Count(figures.Hit))
 	}
-	r.saved()
-	if got := r.ask("/completion", two); !strings.HasPrefix(got.header, "hit; tokens=") || claim(got.header) != got.a.cached {
-		t.Errorf("after it was disproved: %s, %d tokens reused", got.header, got.a.cached)
+	r.Saved()
+	if got := r.Ask("/completion", two); !strings.HasPrefix(got.Header, "hit; tokens=") || rig.Claim(got.Header) != got.A.Cached {
+		t.Errorf("after it was disproved: %s, %d tokens reused", got.Header, got.A.Cached)
 	}
 }
 
 // Of slots that ended while a request began in another one, those are forgotten that the server has emptied, and no others: what they hold is saved still.
 func TestOnlyEmptiedSlotsAreForgotten(t *testing.T) {
-	r := start(t, Options{SaveAfter: time.Hour}, "-c", "2048", "-np", "2")
-	r.ask("/completion", story("One", 10))
-	s := r.front.servedFor("")
-	s.unbusy(t.Context())
-	var sl *slot
-	for _, x := range s.slots {
-		if len(x.prompt.Tokens) > 0 {
-			sl = x
+	r := rig.Start(t, llamaserver.Options{SaveAfter: time.Hour}, "-c", "2048", "-np", "2")
+	r.Ask("/completion", rig.Story("One", 10))
+	look := r.Front.Look()
+	table := look.Table
+	table.Unbusy(t.Context())
+	var all kv.Prompt
+	for _, x := range table.Slots() {
+		if len(x.Prompt.Tokens) > 0 {
+			all = x.Prompt
 		}
 	}
-	if sl == nil {
+	if len(all.Tokens) == 0 {
 		t.Fatal("no slot has a prompt")
 	}
-	if s.forgetEmptied(t.Context(), nil, nil); len(sl.prompt.Tokens) == 0 || !sl.unsaved {
-		t.Errorf("a slot that has its prompt is forgotten: %d tokens, unsaved %v", len(sl.prompt.Tokens), sl.unsaved)
-	}
-	all := sl.prompt
-	sl.working, sl.prompt.Tokens = true, append(slices.Clone(all.Tokens), all.Tokens...) // its client went before all was computed
-	if s.forgetEmptied(t.Context(), nil, nil); len(sl.prompt.Tokens) == 0 || !sl.unsaved {
-		t.Errorf("what was computed for a client that went is forgotten: %d tokens, unsaved %v", len(sl.prompt.Tokens), sl.unsaved)
-	}
-	sl.working, sl.prompt = false, all
-	if err := s.api.erase(t.Context(), sl.id); err != nil {
+	sl, err := table.Lease(t.Context(), all)
+	if err != nil {
 		t.Fatal(err)
 	}
-	if s.forgetEmptied(t.Context(), nil, nil); len(sl.prompt.Tokens) > 0 || sl.unsaved {
-		t.Errorf("an emptied slot is believed to have %d tokens, unsaved %v", len(sl.prompt.Tokens), sl.unsaved)
+	table.Release(sl)
+	if look.ForgetEmptied(t.Context(), nil, nil); len(sl.Prompt.Tokens) == 0 || !sl.Unsaved {
+		t.Errorf("a slot that has its prompt is forgotten: %d tokens, unsaved %v", len(sl.Prompt.Tokens), sl.Unsaved)
+	}
+	sl.Working, sl.Prompt.Tokens = true, append(slices.Clone(all.Tokens), all.Tokens...) // its client went before all was computed
+	if look.ForgetEmptied(t.Context(), nil, nil); len(sl.Prompt.Tokens) == 0 || !sl.Unsaved {
+		t.Errorf("what was computed for a client that went is forgotten: %d tokens, unsaved %v", len(sl.Prompt.Tokens), sl.Unsaved)
+	}
+	sl.Working, sl.Prompt = false, all
+	if err := look.API.Erase(t.Context(), sl.ID); err != nil {
+		t.Fatal(err)
+	}
+	if look.ForgetEmptied(t.Context(), nil, nil); len(sl.Prompt.Tokens) > 0 || sl.Unsaved {
+		t.Errorf("an emptied slot is believed to have %d tokens, unsaved %v", len(sl.Prompt.Tokens), sl.Unsaved)
 	}
 }
 
@@ -162,49 +163,23 @@ func TestOnlyEmptiedSlotsAreForgotten(t *testing.T) {
 func TestScalesChangeElsewhere(t *testing.T) {
 	dir := t.TempDir()
 	model, adapter := filepath.Join(dir, "model.gguf"), filepath.Join(dir, "adapter.gguf")
-	write(t, model, string(ggufgen.WithText(ggufgen.LLaMA(1, 2, 64))))
-	write(t, adapter, string(ggufgen.LoRA("llama", 7, 0.5, ggufgen.LoRATarget{Name: "blk.0.attn_k.weight", In: 128, Out: 128})))
+	rig.WriteFile(t, model, string(ggufgen.WithText(ggufgen.LLaMA(1, 2, 64))))
+	rig.WriteFile(t, adapter, string(ggufgen.LoRA("llama", 7, 0.5, ggufgen.LoRATarget{Name: "blk.0.attn_k.weight", In: 128, Out: 128})))
 	slots := t.TempDir()
-	base := plain(t, "-m", model, "-c", "2048", "-np", "1", "--lora", adapter, "--slot-save-path", slots)
-	r := attachedAt(t, base, slots, &Arguments{})
+	base := rig.Plain(t, "-m", model, "-c", "2048", "-np", "1", "--lora", adapter, "--slot-save-path", slots)
+	r := attachedAt(t, base, slots, &llamaserver.Arguments{})
 	tokens := make([]int, 200)
 	for i := range tokens {
 		tokens[i] = 3 + i*i%50
 	}
-	body := object{"prompt": tokens, "n_predict": 2, "temperature": 0}
-	r.ask("/completion", body)
-	r.saved()
-	if got := ask(t, context.Background(), base, "/lora-adapters", `[{"id":0,"scale":0.25}]`); got.status != http.StatusOK {
+	body := rig.Object{"prompt": tokens, "n_predict": 2, "temperature": 0}
+	r.Ask("/completion", body)
+	r.Saved()
+	if got := rig.Ask(t, context.Background(), base, "/lora-adapters", `[{"id":0,"scale":0.25}]`); got.Status != http.StatusOK {
 		t.Fatalf("setting the scale: %+v", got)
 	}
-	got := r.ask("/completion", body)
-	if !strings.HasPrefix(got.header, "miss") {
-		t.Errorf("with another scale: %s", got.header)
-	}
-}
-
-// What is mapped is read as Linux writes it.
-func TestMappingsAreRead(t *testing.T) {
-	for line, want := range map[string]mapping{
-		"7f7ed2edf000-7f7ed2ffe000 r--s 00003000 fe:00 5326368                    /a/b c.gguf":           {"fe:00 5326368", "/a/b c.gguf", false},
-		"7f7ed2edf000-7f7ed2ffe000 r--s 00003000 fe:00 5326368                    /a/b c.gguf (deleted)": {"fe:00 5326368", "/a/b c.gguf", true},
-		"7ffd1c5f2000-7ffd1c614000 rw-p 00000000 00:00 0                          [stack]":               {},
-		"7ffd1c5f2000-7ffd1c614000 rw-p 00000000 00:00 0":                                                {},
-		"": {},
-	} {
-		if got, ok := parseMapping(line); got != want || ok != (want.path != "") {
-			t.Errorf("%q is read as %+v", line, got)
-		}
-	}
-	mapped := []mapping{{"1 7", "/m", true}, {"1 8", "/m", false}, {"1 9", "/moved", false}}
-	for _, c := range []struct {
-		path, inode string
-		want        held
-	}{
-		{"/m", "1 7", unseen}, {"/m", "1 8", first}, {"/m", "", last}, {"/m", "1 9", unseen}, {"/n", "1 9", first}, {"/n", "", unseen}, {"/m", "1 5", last},
-	} {
-		if got := heldOf(mapped, c.path, c.inode); got != c.want {
-			t.Errorf("%s, which had %q: %d, expected %d", c.path, c.inode, got, c.want)
-		}
+	got := r.Ask("/completion", body)
+	if !strings.HasPrefix(got.Header, "miss") {
+		t.Errorf("with another scale: %s", got.Header)
 	}
 }

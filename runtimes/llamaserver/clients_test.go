@@ -1,4 +1,4 @@
-package llamaserver
+package llamaserver_test
 
 import (
 	"bufio"
@@ -14,34 +14,34 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/dormousekv/dormouse/kv"
-	"github.com/dormousekv/dormouse/runtimes/llamaserver/internal/request"
+	"github.com/dormousekv/dormouse/runtimes/llamaserver"
+	"github.com/dormousekv/dormouse/runtimes/llamaserver/internal/rig"
 )
 
 // Whoever stops while a prompt is computed, and was told how far it is, has not shown that prompts are rendered in another way.
 func TestStoppedWhileAPromptIsComputed(t *testing.T) {
-	r := start(t, Options{}, "-c", "512", "-b", "8", "-ub", "8", "-np", "1")
+	r := rig.Start(t, llamaserver.Options{}, "-c", "512", "-b", "8", "-ub", "8", "-np", "1")
 	for i := range 4 {
-		body := story(fmt.Sprint("Long ", i), 16)
+		body := rig.Story(fmt.Sprint("Long ", i), 16)
 		body["stream"], body["return_progress"], body["timings_per_token"] = true, true, true
-		leave, _ := r.stream(body)
+		leave, _ := r.Stream(body)
 		leave()
-		r.settled()
-		if got := r.ask("/completion", story("Afterwards", 4)); strings.HasPrefix(got.header, "pass") {
-			t.Fatalf("after a client stopped in a prompt: %s", got.header)
+		r.Settled()
+		if got := r.Ask("/completion", rig.Story("Afterwards", 4)); strings.HasPrefix(got.Header, "pass") {
+			t.Fatalf("after a client stopped in a prompt: %s", got.Header)
 		}
 	}
 }
 
 // A key is the server's to judge: who has none, or a wrong one, learns nothing of what is stored, and moves nothing.
 func TestKeysAreJudgedFirst(t *testing.T) {
-	r := start(t, Options{ScopeByKey: true}, "-c", "2048", "-np", "1", "--api-key", "one,two")
-	body, err := json.Marshal(story("Secret", 8))
+	r := rig.Start(t, llamaserver.Options{ScopeByKey: true}, "-c", "2048", "-np", "1", "--api-key", "one,two")
+	body, err := json.Marshal(rig.Story("Secret", 8))
 	if err != nil {
 		t.Fatal(err)
 	}
-	with := func(header, key string) reply {
-		req, err := http.NewRequest(http.MethodPost, r.url+"/completion", strings.NewReader(string(body)))
+	with := func(header, key string) rig.Reply {
+		req, err := http.NewRequest(http.MethodPost, r.URL+"/completion", strings.NewReader(string(body)))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -52,53 +52,30 @@ func TestKeysAreJudgedFirst(t *testing.T) {
 		}
 		defer resp.Body.Close()
 		io.Copy(io.Discard, resp.Body)
-		return reply{status: resp.StatusCode, header: resp.Header.Get(Header)}
+		return rig.Reply{Status: resp.StatusCode, Header: resp.Header.Get(llamaserver.Header)}
 	}
 	for _, header := range []string{"Authorization", "X-Api-Key"} {
-		if got := with(header, "Bearer two"); got.status != 200 || strings.HasPrefix(got.header, "pass") {
+		if got := with(header, "Bearer two"); got.Status != 200 || strings.HasPrefix(got.Header, "pass") {
 			t.Errorf("with the second key: %+v", got)
 		}
 	}
 	for _, key := range []string{"Bearer three", "Bearer ", "Bearer Bearer two", ""} {
-		if got := with("Authorization", key); got.status != http.StatusUnauthorized || got.header != "pass; reason=api_key" {
+		if got := with("Authorization", key); got.Status != http.StatusUnauthorized || got.Header != "pass; reason=api_key" {
 			t.Errorf("with the key %q: %+v", key, got)
-		}
-	}
-}
-
-func TestKeysOfRequests(t *testing.T) {
-	for _, c := range []struct{ authorization, api, want string }{
-		{"Bearer a", "", "a"}, {"a", "", "a"}, {"", "a", "a"}, {"", "Bearer a", "a"}, {"Bearer a", "b", "a"}, {"Basic a", "b", "Basic a"}, {"", "", ""},
-	} {
-		r := &http.Request{Header: http.Header{"Authorization": {c.authorization}, "X-Api-Key": {c.api}}}
-		if got := keyOf(r); got != c.want {
-			t.Errorf("%q, %q: %q, expected %q", c.authorization, c.api, got, c.want)
-		}
-	}
-}
-
-// The server makes a chat request of /v1/messages and drops what it does not know, the adapters among it: they are not those that were asked for.
-func TestAdaptersOfMessages(t *testing.T) {
-	s := &served{adapters: []loraAdapter{{ID: 0, Scale: 1}}, id: &identity{adapters: map[int]kv.Hash{0: {1}}}}
-	fields := map[string]json.RawMessage{"lora": json.RawMessage(`[{"id":0,"scale":0}]`)}
-	for e := request.Completion; e <= request.Messages; e++ {
-		got, err := s.adaptersOf(&request.Request{Endpoint: e, Fields: fields})
-		if drops := e == request.Messages || e == request.Responses; drops != (err != nil) || len(got) > 0 {
-			t.Errorf("%v: %v %v", e, got, err)
 		}
 	}
 }
 
 // A request that is no HTTP to the server says nothing of the server: what its slots hold is known still.
 func TestRequestThatCannotBeSent(t *testing.T) {
-	r := start(t, Options{}, "-c", "2048", "-np", "1")
-	r.ask("/completion", story("Known", 8))
-	before := r.front.servedFor("")
+	r := rig.Start(t, llamaserver.Options{}, "-c", "2048", "-np", "1")
+	r.Ask("/completion", rig.Story("Known", 8))
+	before := r.Front.Known()
 	for _, raw := range []string{
 		"GET /slots HTTP/1.1\r\nHost: a\r\nConnection: Upgrade\r\nUpgrade: \xc3\xa9\r\n\r\n",
 		"POST /tokenize HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n\r\n",
 	} {
-		c, err := net.Dial("tcp", strings.TrimPrefix(r.url, "http://"))
+		c, err := net.Dial("tcp", strings.TrimPrefix(r.URL, "http://"))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -108,11 +85,11 @@ func TestRequestThatCannotBeSent(t *testing.T) {
 		if err != nil || !strings.Contains(line, " 400 ") {
 			t.Errorf("%q is answered with %q: %v", raw, line, err)
 		}
-		if r.front.servedFor("") != before {
+		if r.Front.Known() != before {
 			t.Errorf("after %q the front takes the server for another one", raw)
 		}
 	}
-	if got := r.ask("/completion", story("Known", 8)); got.status != 200 {
+	if got := r.Ask("/completion", rig.Story("Known", 8)); got.Status != 200 {
 		t.Errorf("afterwards: %+v", got)
 	}
 }
@@ -136,7 +113,7 @@ func TestServerThatTalksNoHTTP(t *testing.T) {
 		}
 	}()
 	base := &url.URL{Scheme: "http", Host: l.Addr().String()}
-	front, err := New(base, &Arguments{}, Options{Dir: filepath.Join(t.TempDir(), "store"), Attach: base.String(), SlotDir: t.TempDir()})
+	front, err := llamaserver.New(base, &llamaserver.Arguments{}, llamaserver.Options{Dir: filepath.Join(t.TempDir(), "store"), Attach: base.String(), SlotDir: t.TempDir()})
 	if err != nil {
 		t.Fatal(err)
 	}

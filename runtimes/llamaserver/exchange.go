@@ -9,11 +9,14 @@ import (
 	"strconv"
 	"sync"
 	"time"
+
+	"github.com/dormousekv/dormouse/kv"
+	"github.com/dormousekv/dormouse/runtimes/llamaserver/internal/answer"
 )
 
 // exchange is a request on its way through the proxy.
 type exchange struct {
-	header func(answered) string // X-Dormouse of the answer, by what it says of itself; what it has not said yet is not known
+	header func(answer.Answer) string // X-Dormouse of the answer, by what it says of itself; what it has not said yet is not known
 	first  chan struct{}
 	once   sync.Once
 	status int
@@ -32,28 +35,30 @@ type exchangeKey struct{}
 // Where little is reused, "; parted=312; part=tools" says where the prompt parted from the nearest one: see parted.go.
 const Header = "X-Dormouse"
 
-// forward hands a request to the server and its answer to the client. An answer that breaks off is noted in x, since a panic of a
+func newExchange() *exchange { return &exchange{first: make(chan struct{})} }
+
+// forward hands a request to the server and its answer to the client. An answer that breaks off is noted, since a panic of a
 // goroutine that is no request's would end the process: see breakOff.
-func (f *Front) forward(w http.ResponseWriter, r *http.Request, x *exchange) {
+func (x *exchange) forward(proxy http.Handler, w http.ResponseWriter, r *http.Request) {
 	defer func() {
 		x.broken = recover()
 		x.failed()
 	}()
-	f.proxy.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), exchangeKey{}, x)))
+	proxy.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), exchangeKey{}, x)))
 }
 
 // answered is called with the server's answer, before any of it is passed on.
 func (x *exchange) answered(resp *http.Response) {
-	var a answered
+	var a answer.Answer
 	if resp.StatusCode == http.StatusOK && 0 < resp.ContentLength && resp.ContentLength <= maxHeld { // all of it is there
 		x.begins()
 		b, err := io.ReadAll(resp.Body)
-		a = readAnswer(b)
+		a = answer.Read(b)
 		resp.Body = readCloser{io.MultiReader(bytes.NewReader(b), &ended{err}), resp.Body}
 	}
 	resp.Header.Set(Header, x.header(a)+normalizedBy(resp.Request.Context()))
 	x.status = resp.StatusCode
-	resp.Body = &tail{ReadCloser: resp.Body, first: x.begins, end: func(kept []byte, whole bool) { x.kept, x.whole = kept, whole }}
+	resp.Body = &answer.Tail{ReadCloser: resp.Body, First: x.begins, End: func(kept []byte, whole bool) { x.kept, x.whole = kept, whole }}
 }
 
 // maxHeld is how long an answer may be that is read before any of it is passed on, since its end says what was reused.
@@ -106,4 +111,13 @@ func writeError(w http.ResponseWriter, status int, kind, message string) {
 	w.Header().Set("Content-Type", "application/json; charset=utf-8")
 	w.WriteHeader(status)
 	json.NewEncoder(w).Encode(map[string]any{"error": map[string]any{"code": status, "message": message, "type": kind}})
+}
+
+// ownKey marks the context of a request that the front makes itself, with the prompt that it is to compute.
+type ownKey struct{}
+
+// own is the prompt of a request that the front makes itself.
+func own(ctx context.Context) (p kv.Prompt, ok bool) {
+	p, ok = ctx.Value(ownKey{}).(kv.Prompt)
+	return p, ok
 }

@@ -2,7 +2,6 @@ package llamaserver
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"strings"
 	"sync"
@@ -60,18 +59,15 @@ func (e *explanations) empty() {
 	e.list = nil
 }
 
-// Explain gives the last 20 requests that parted early from what was stored, the newest first. ErrNotExplained if Options.Explain is not set.
-func (f *Front) Explain() ([]Explained, error) {
-	if !f.o.Explain {
-		return nil, ErrNotExplained
-	}
-	f.explained.mu.Lock()
-	defer f.explained.mu.Unlock()
+// all returns the last requests that parted, the newest first.
+func (e *explanations) all() []Explained {
+	e.mu.Lock()
+	defer e.mu.Unlock()
 	out := []Explained{}
-	for i := len(f.explained.list) - 1; i >= 0; i-- {
-		out = append(out, f.explained.list[i])
+	for i := len(e.list) - 1; i >= 0; i-- {
+		out = append(out, e.list[i])
 	}
-	return out, nil
+	return out
 }
 
 // place is the text of a prompt, and where in it another one goes on otherwise.
@@ -85,19 +81,19 @@ type place struct {
 func (x *parting) place(ctx context.Context) (p place, err error) {
 	const around = 8 // tokens in front: a character may have several tokens, of which the last differs
 	tokens := x.prompt.Tokens
-	if p.text, err = x.s.api.detokenize(ctx, tokens); err != nil {
+	if p.text, err = x.of.api.Detokenize(ctx, tokens); err != nil {
 		return p, err
 	}
-	before, err := x.s.api.detokenize(ctx, tokens[:x.common])
+	before, err := x.of.api.Detokenize(ctx, tokens[:x.nearest.Common])
 	if err != nil {
 		return p, err
 	}
-	near := tokens[max(0, x.common-around):x.common]
-	lead, err := x.s.api.detokenize(ctx, near)
+	near := tokens[max(0, x.nearest.Common-around):x.nearest.Common]
+	lead, err := x.of.api.Detokenize(ctx, near)
 	if err != nil {
 		return p, err
 	}
-	theirs, err := x.s.api.detokenize(ctx, append(append([]kv.Token{}, near...), x.theirs...))
+	theirs, err := x.of.api.Detokenize(ctx, append(append([]kv.Token{}, near...), x.nearest.Theirs...))
 	if err != nil {
 		return p, err
 	}
@@ -125,14 +121,14 @@ func withoutCut(t string) string { return strings.TrimRight(t, "\ufffd") }
 
 // explain keeps what both prompts have around the place.
 func (x *parting) explain(p place) {
-	if !x.s.front.o.Explain {
+	if x.of.explained == nil {
 		return
 	}
 	e := Explained{
-		Ended: time.Now(), Model: x.s.named(), Endpoint: x.visit.endpoint, Client: x.visit.client, Token: x.common, Asked: len(x.prompt.Tokens), Part: x.said.Part,
+		Ended: time.Now(), Model: x.of.model.Descriptor().Name, Endpoint: x.visit.endpoint, Client: x.visit.client, Token: x.nearest.Common, Asked: len(x.prompt.Tokens), Part: x.said.Part,
 		Cause: x.said.Cause, Advice: x.said.Advice, Before: lastOf(p.text[:p.at], explainedText), Mine: firstOf(p.text[p.at:], explainedText), Theirs: firstOf(p.theirs, explainedText), Age: x.age,
 	}
-	x.s.front.explained.add(e)
+	x.of.explained.add(e)
 }
 
 // firstOf are the first n characters of a text.
@@ -153,19 +149,4 @@ func lastOf(t string, n int) string {
 		at -= size
 	}
 	return t[at:]
-}
-
-// detokenize makes text of tokens, special ones too.
-func (a *api) detokenize(ctx context.Context, tokens []kv.Token) (string, error) {
-	if len(tokens) == 0 {
-		return "", nil
-	}
-	body, err := json.Marshal(map[string]any{"tokens": tokens})
-	if err != nil {
-		return "", err
-	}
-	var out struct {
-		Content string `json:"content"`
-	}
-	return out.Content, a.call(ctx, "/detokenize", nil, body, &out)
 }

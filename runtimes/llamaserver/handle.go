@@ -2,19 +2,18 @@ package llamaserver
 
 import (
 	"bytes"
-	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"net/http"
-	"strings"
 
 	"github.com/dormousekv/dormouse/kv"
+	"github.com/dormousekv/dormouse/runtimes/llamaserver/internal/api"
 	"github.com/dormousekv/dormouse/runtimes/llamaserver/internal/causes"
 	"github.com/dormousekv/dormouse/runtimes/llamaserver/internal/request"
+	"github.com/dormousekv/dormouse/runtimes/llamaserver/internal/slots"
+	"github.com/dormousekv/dormouse/runtimes/llamaserver/internal/weights"
 )
 
 // ServeHTTP passes a request to the server, and helps where it can.
@@ -28,8 +27,8 @@ func (f *Front) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		f.other(w, r)
 		return
 	}
-	v, r := f.arrives(r)
-	defer v.end()
+	v, r := f.ledger.arrives(r, f.args.Prefix)
+	defer func() { v.end(f.onlyModel()) }()
 	body, err := io.ReadAll(io.LimitReader(r.Body, f.o.MaxBody+1))
 	if errors.Is(err, errSlow) {
 		writeSlow(w)
@@ -49,8 +48,8 @@ func (f *Front) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	v.client = causes.Program(v.client, body)
 	req, err := request.Parse(e, body)
 	model := ""
-	if req != nil && f.args.Router {
-		json.Unmarshal(req.Fields["model"], &model) // the router says what is wrong with it
+	if req != nil {
+		model = f.modelOf(req)
 	}
 	s := f.servedFor(model)
 	if err != nil {
@@ -60,56 +59,43 @@ func (f *Front) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	f.complete(w, r, s, req, false)
 }
 
+// modelOf is the model that a request names, where the server has several.
+func (f *Front) modelOf(req *request.Request) (model string) {
+	if f.args.Router {
+		json.Unmarshal(req.Fields["model"], &model) // the router says what is wrong with it
+	}
+	return model
+}
+
 // complete has a prompt computed, with what is stored of it. again: the server has begun to load its model while it was asked for this request before.
 func (f *Front) complete(w http.ResponseWriter, r *http.Request, s *served, req *request.Request, again bool) {
 	ctx := r.Context()
-	if s = f.held(w, r, s); s == nil {
+	s, k, err := f.met(w, r, s)
+	if s == nil { // the request was answered, or the client has gone
 		return
-	}
-	m, lay, err := s.ready()
-	look := err == nil && s.watch || err != nil && s.front.o.Attach != "" && !errors.Is(err, request.PassHashing) // a server that was refused may be gone
-	if look && s.replaced(ctx) {
-		// Its model may be the same, whose hash is known: then that takes no time.
-		if s = f.held(w, r, f.servedFor(s.api.model)); s == nil {
-			return
-		}
-		m, lay, err = s.ready()
-	}
-	if err == nil || errors.Is(err, request.PassFiles) {
-		if s, err = f.looked(w, r, s); s == nil || ctx.Err() != nil {
-			return
-		}
-		if err == nil {
-			m, lay, err = s.ready()
-		}
 	}
 	if err != nil {
 		f.lookAgain(s, reasonOf(err))
 	}
-	if err == nil {
-		kind := req.Kind()
-		s.mu.Lock()
-		if s.differ.resting(kind) {
-			err = req.Unlike()
-		}
-		s.mu.Unlock()
+	if err == nil && k.unlike.cases.Resting(req.Kind()) {
+		err = req.Unlike()
 	}
 	if err == nil {
-		err = s.admits(ctx, keyOf(r))
+		err = s.admission.admits(ctx, keyOf(r))
 	}
 	var shape *request.Shape
 	if err == nil {
-		if shape, err = request.ShapeOf(ctx, req, s.api); err == nil && f.ahead(w, r, s, m, lay, req, shape) {
+		if shape, err = request.ShapeOf(ctx, req, s.api); err == nil && f.ahead(w, r, s, k, req, shape) {
 			return
 		}
 	}
 	var prompt kv.Prompt
 	if err == nil {
-		prompt, err = s.prompt(ctx, r, req)
+		prompt, err = k.prompts.of(ctx, r, req)
 	}
-	if loading(err) && !again { // it was started anew just now
+	if api.Loading(err) && !again { // it was started anew just now
 		f.lostServer()
-		f.complete(w, r, f.servedFor(s.api.model), req, true)
+		f.complete(w, r, f.servedFor(s.api.Model), req, true)
 		return
 	}
 	if err == nil && len(prompt.Tokens) == 0 {
@@ -119,220 +105,142 @@ func (f *Front) complete(w http.ResponseWriter, r *http.Request, s *served, req 
 		f.pass(w, r, s, req.Endpoint, req.Body, err)
 		return
 	}
-	sl, err := s.lease(ctx, prompt)
+	f.compute(w, r, &sent{s: s, k: k, visit: visitOf(r), req: req, shape: shape, prompt: prompt, x: newExchange()})
+}
+
+// compute has a prompt computed whose tokens are known: in a slot, in its turn, behind what is restored.
+func (f *Front) compute(w http.ResponseWriter, r *http.Request, q *sent) {
+	ctx, s, k, prompt := r.Context(), q.s, q.k, q.prompt
+	pass := func(why error) { f.pass(w, r, s, q.req.Endpoint, q.req.Body, why) }
+	sl, err := s.table.Lease(ctx, prompt)
 	if err != nil {
 		return // the client went
 	}
-	x := &exchange{first: make(chan struct{})}
-	k := &sent{s: s, m: m, sl: sl, visit: visitOf(r), req: req, shape: shape, prompt: prompt, x: x}
+	q.sl = sl
 	defer func() {
-		if x.sent && !x.whole { // the client has gone, and the server may still be at work
-			f.work.Go(k.free)
+		if q.x.sent && !q.x.whole { // the client has gone, and the server may still be at work
+			f.work.Go(q.free)
 			return
 		}
-		k.free()
+		q.free()
 	}()
-	if s.take(ctx) != nil {
+	turn, err := s.table.Take(ctx)
+	if err != nil {
 		return
 	}
-	if s.gone.Load() { // what the prompt would be computed with is something else now
-		s.give()
-		f.pass(w, r, s, req.Endpoint, req.Body, request.PassHashing)
+	defer turn.Give()
+	if s.gone() { // what the prompt would be computed with is something else now
+		turn.Give()
+		pass(request.PassHashing)
 		return
 	}
-	gave := false
-	give := func() {
-		if !gave {
-			gave = true
-			s.give()
-		}
+	if s.watch || s.table.Foreign() {
+		s.look.Avoid(ctx, sl)
 	}
-	defer give()
-	if s.watch || s.busyElsewhere() {
-		s.avoid(ctx, sl)
-	}
-	only := sl
-	if !req.Endpoint.Pins() {
-		only = nil
-	}
-	if _, err := s.apart(ctx, only, prompt, true); err != nil {
-		give()
+	if err := q.clear(ctx); err != nil {
+		turn.Give()
 		if ctx.Err() == nil {
-			f.pass(w, r, s, req.Endpoint, req.Body, fmt.Errorf("%w: %w", request.PassServer, err))
+			pass(fmt.Errorf("%w: %w", request.PassServer, err))
 		}
 		return
 	}
-	p := s.begin(ctx, m, lay, sl, prompt, req)
-	err = s.sound(ctx)
-	if err == nil && s.gone.Load() {
-		err = request.PassHashing
-	}
-	if err != nil { // the restored rows may be of files that the server has no more
-		if p.restored > 0 {
-			s.mu.Lock()
-			sl.forget()
-			s.mu.Unlock()
-			if err := s.api.erase(s.front.ctx, sl.id); err != nil {
-				s.log.Warn("emptying a slot whose rows may be of other files", "slot", sl.id, "err", err)
-				give()
+	q.plan = k.restorer.begin(ctx, sl, prompt, q.req)
+	if err := s.guard.ready(ctx); err != nil { // the restored rows may be of files that the server has no more
+		if q.plan.restored > 0 {
+			if err := f.takeBack(s, sl); err != nil {
+				turn.Give()
 				f.lostServer()
 				writeError(w, http.StatusServiceUnavailable, "unavailable_error", "a slot of llama-server cannot be emptied: "+err.Error())
 				return
 			}
 		}
-		give()
-		f.pass(w, r, s, req.Endpoint, req.Body, err)
+		turn.Give()
+		pass(err)
 		return
 	}
-	if p.held == 0 && p.restored == 0 && !s.withoutOthersRows(ctx, sl) {
-		give()
-		f.pass(w, r, s, req.Endpoint, req.Body, request.PassServer)
+	if q.plan.held == 0 && q.plan.restored == 0 && !k.restorer.withoutOthersRows(ctx, sl) {
+		turn.Give()
+		pass(request.PassServer)
 		return
 	}
 	if ctx.Err() != nil { // the client went: the server hears nothing of it
 		return
 	}
-	p.parted = s.parted(ctx, m, p, prompt, r, req)
-	k.plan = p
-	k.send(w, r, give)
-	k.ended(k.answer())
-	x.breakOff()
+	q.part(ctx)
+	q.send(w, r, turn)
+	q.ended(q.answer())
+	q.x.breakOff()
+}
+
+// takeBack empties a slot into which something was restored that may be of other files.
+func (f *Front) takeBack(s *served, sl *slots.Slot) error {
+	s.table.Forget(sl)
+	err := s.api.Erase(f.ctx, sl.ID)
+	if err != nil {
+		f.log.Warn("emptying a slot whose rows may be of other files", "slot", sl.ID, "err", err)
+	}
+	return err
+}
+
+// met waits until a model is prepared, and looks whether the server is still the one that was looked at. It returns the model as it is now, and why
+// nothing is kept of it; nil if the request was answered, or its client has gone.
+func (f *Front) met(w http.ResponseWriter, r *http.Request, s *served) (*served, *kept, error) {
+	ctx := r.Context()
+	if s = f.held(w, r, s); s == nil {
+		return nil, nil, nil
+	}
+	k, err := s.ready()
+	look := err == nil && s.watch || err != nil && f.attached() && !errors.Is(err, request.PassHashing) // a server that was refused may be gone
+	if look && s.guard.replaced(ctx) {
+		// Its model may be the same, whose hash is known: then that takes no time.
+		if s = f.held(w, r, f.servedFor(s.api.Model)); s == nil {
+			return nil, nil, nil
+		}
+		k, err = s.ready()
+	}
+	if err == nil || errors.Is(err, request.PassFiles) {
+		if s, err = f.looked(w, r, s); s == nil || ctx.Err() != nil {
+			return nil, nil, nil
+		}
+		if err == nil {
+			k, err = s.ready()
+		}
+	}
+	return s, k, err
 }
 
 // looked compares the files of a model with those that the server has loaded. Where the server has loaded other ones, it gives the state of those; nil if
 // the request was answered.
 func (f *Front) looked(w http.ResponseWriter, r *http.Request, s *served) (*served, error) {
 	ctx := r.Context()
-	err := s.sound(ctx)
-	_, _, before := s.ready()
+	err := s.files.Sound(ctx)
+	_, before := s.ready()
 	if err == nil && before == nil {
-		err = s.sameScales(ctx)
+		err = s.guard.sameScales(ctx)
 	}
-	if toldAgain := err == nil && before != nil; !toldAgain && !errors.Is(err, errAnew) {
-		s.mu.Lock()
-		s.doubt = err
-		s.mu.Unlock()
+	if toldAgain := err == nil && before != nil; !toldAgain && !errors.Is(err, weights.ErrAnew) {
+		s.doubts(err)
 		return s, err
 	}
-	if !s.gone.Load() {
+	if !s.gone() {
 		f.log.Info("the server's files are looked at anew", "model", s.named())
 		f.reset()
 	}
-	if s = f.held(w, r, f.servedFor(s.api.model)); s == nil {
+	if s = f.held(w, r, f.servedFor(s.api.Model)); s == nil {
 		return nil, nil
 	}
-	_, _, err = s.ready()
+	_, err = s.ready()
 	return s, err
 }
 
-// admits gives an error unless the server takes an API key: until it does, nothing is done for a request, and nothing said of what is stored.
-func (s *served) admits(ctx context.Context, key string) error {
-	if s.api.key == "" {
-		return nil
+// reasonOf is the word for why a request was not helped.
+func reasonOf(err error) request.Pass {
+	var p request.Pass
+	if errors.As(err, &p) {
+		return p
 	}
-	sum := sha256.Sum256([]byte(key))
-	s.mu.Lock()
-	known := s.admitted[sum]
-	s.mu.Unlock()
-	if known {
-		return nil
-	}
-	with := *s.api
-	with.key = key
-	if _, err := with.Tokenize(ctx, "", false); err != nil {
-		if loading(err) {
-			return err
-		}
-		return request.PassKey // the server says that it does not take it
-	}
-	s.mu.Lock()
-	s.admitted[sum] = true
-	s.mu.Unlock()
-	return nil
+	return request.PassServer
 }
 
-// prompt makes the prompt of a request: its tokens, adapters and scope.
-func (s *served) prompt(ctx context.Context, r *http.Request, req *request.Request) (p kv.Prompt, err error) {
-	if p, ok := own(ctx); ok {
-		return p, nil
-	}
-	if p.Tokens, err = req.Render(ctx, &bounded{api: s.api, room: s.context}); err != nil {
-		if refusesBody(err) {
-			err = req.Refused() // the server says what is wrong with it
-		}
-		return p, err
-	}
-	if err := s.counts(ctx, req, len(p.Tokens)); err != nil {
-		return p, err
-	}
-	if len(p.Tokens) >= s.context { // of a prompt that is tokens already
-		return p, request.PassLong
-	}
-	if p.Adapters, err = s.adaptersOf(req); err != nil {
-		return p, err
-	}
-	if s.front.o.ScopeByKey {
-		p.Scope = ScopeOfKey(keyOf(r))
-		if p.ScopeStart, err = req.SharedTokens(ctx, s.api, p.Tokens); err != nil {
-			return p, err
-		}
-	}
-	return p, nil
-}
-
-// ScopeOfKey is the scope of requests with an API key.
-func ScopeOfKey(key string) string {
-	sum := sha256.Sum256([]byte(key))
-	return "key:" + hex.EncodeToString(sum[:16])
-}
-
-func keyOf(r *http.Request) string {
-	key := r.Header.Get("Authorization") // as the server reads it
-	if key == "" {
-		key = r.Header.Get("X-Api-Key")
-	}
-	return strings.TrimPrefix(key, "Bearer ")
-}
-
-// pass hands a request on that may work in any slot.
-func (f *Front) pass(w http.ResponseWriter, r *http.Request, s *served, e request.Endpoint, body []byte, why error) {
-	if _, ours := own(r.Context()); ours { // in a slot of the server's choice it would not be kept
-		writeError(w, http.StatusServiceUnavailable, "unavailable_error", reasonOf(why).Error())
-		return
-	}
-	f.glance(r.Context())
-	reason := reasonOf(why)
-	if e != request.None {
-		f.log.Debug("passing a request", "endpoint", e, "reason", reason, "err", why)
-	}
-	if body != nil {
-		setBody(r, body)
-	}
-	soils := e != request.None && (body == nil || e.MayShift(body))
-	types := typesOf(why)
-	says := "pass; reason=" + string(reason)
-	if types != "" {
-		says += "; type=" + types
-	}
-	x := &exchange{first: make(chan struct{}), header: func(answered) string { return says }}
-	if _, _, err := s.ready(); err != nil || s.gone.Load() { // nothing of it is in a slot that was saved, or will be
-		if f.o.ScopeByKey {
-			uncached(r, e, body)
-		}
-		if soils {
-			defer s.loaded.soils()()
-		}
-		f.forward(w, r, x)
-	} else {
-		apart := func() {
-			if f.o.ScopeByKey {
-				s.apartForPass(r.Context(), r, e, body)
-			}
-		}
-		s.passThrough(r.Context(), x, soils, ScopeOfKey(keyOf(r)), apart, func() { f.forward(w, r, x) })
-	}
-	if v := visitOf(r); v != nil {
-		s.passedBy(v, x, reason, types)
-	}
-	x.breakOff()
-}
+// isHashing reports whether files are just being read: what is asked is known soon.
+func isHashing(err error) bool { return errors.Is(err, request.PassHashing) }

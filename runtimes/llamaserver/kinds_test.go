@@ -1,4 +1,4 @@
-package llamaserver
+package llamaserver_test
 
 import (
 	"os"
@@ -7,6 +7,8 @@ import (
 	"testing"
 
 	"github.com/dormousekv/dormouse/internal/gguf/ggufgen"
+	"github.com/dormousekv/dormouse/runtimes/llamaserver"
+	"github.com/dormousekv/dormouse/runtimes/llamaserver/internal/rig"
 )
 
 // Every kind of cache comes back after a kill: at the end of what was computed, and where another conversation departs.
@@ -37,32 +39,32 @@ func TestKindsOfCaches(t *testing.T) {
 				}
 				args = append(args, "-m", path)
 			}
-			r := start(t, Options{}, args...)
+			r := rig.Start(t, llamaserver.Options{}, args...)
 			tokens := make([]int, 300)
 			for i := range tokens {
 				tokens[i] = 3 + i*i%50
 			}
-			body := object{"prompt": tokens, "n_predict": 4, "temperature": 0}
-			if got := r.ask("/completion", body); got.status != 200 || !strings.HasPrefix(got.header, "miss") {
-				t.Fatalf("the first answer is %d %s %s", got.status, got.header, got.body)
+			body := rig.Object{"prompt": tokens, "n_predict": 4, "temperature": 0}
+			if got := r.Ask("/completion", body); got.Status != 200 || !strings.HasPrefix(got.Header, "miss") {
+				t.Fatalf("the first answer is %d %s %s", got.Status, got.Header, got.Body)
 			}
-			r.saved()
-			r.soil()
-			r.killServer()
+			r.Saved()
+			soil(r)
+			r.KillServer()
 			body["prompt"] = append(tokens[:300:300], 7, 8, 9)
-			got := r.ask("/completion", body)
-			if !strings.HasPrefix(got.header, "hit") || got.a.cached < 290 {
-				t.Errorf("of a prompt that goes on %d tokens were reused (%s)", got.a.cached, got.header)
+			got := r.Ask("/completion", body)
+			if !strings.HasPrefix(got.Header, "hit") || got.A.Cached < 290 {
+				t.Errorf("of a prompt that goes on %d tokens were reused (%s)", got.A.Cached, got.Header)
 			}
-			r.saved()
-			r.killServer()
+			r.Saved()
+			r.KillServer()
 			body["prompt"] = append(tokens[:200:200], 7, 8, 9)
-			got = r.ask("/completion", body)
-			if c.departs && (!strings.HasPrefix(got.header, "hit") || got.a.cached < 200) {
-				t.Errorf("of a prompt that departs %d tokens were reused (%s)", got.a.cached, got.header)
+			got = r.Ask("/completion", body)
+			if c.departs && (!strings.HasPrefix(got.Header, "hit") || got.A.Cached < 200) {
+				t.Errorf("of a prompt that departs %d tokens were reused (%s)", got.A.Cached, got.Header)
 			}
-			r.saved()
-			if n := r.front.Figures().Unused; n > 0 {
+			r.Saved()
+			if n := r.Front.Figures().Unused; n > 0 {
 				t.Errorf("%d tokens were restored for nothing", n)
 			}
 		})
@@ -77,32 +79,32 @@ func TestWindowsOfAnOlderServer(t *testing.T) {
 	}
 	t.Setenv("DORMOUSE_LLAMA_SERVER", program)
 	model := filepath.Join(t.TempDir(), "model.gguf")
-	write(t, model, string(ggufgen.WithText(ggufgen.Gemma3(1, 6, 32, 64))))
+	rig.WriteFile(t, model, string(ggufgen.WithText(ggufgen.Gemma3(1, 6, 32, 64))))
 	store := filepath.Join(t.TempDir(), "store")
-	asked := func(r *rig, end ...int) reply {
+	asked := func(r *rig.Rig, end ...int) rig.Reply {
 		tokens := make([]int, 300, 310)
 		for i := range tokens {
 			tokens[i] = 3 + i*i%50
 		}
-		return r.ask("/completion", object{"prompt": append(tokens, end...), "n_predict": 8, "temperature": 0})
+		return r.Ask("/completion", rig.Object{"prompt": append(tokens, end...), "n_predict": 8, "temperature": 0})
 	}
 	t.Run("finds out", func(t *testing.T) {
-		r := start(t, Options{Dir: store}, "-c", "2048", "-np", "1", "-m", model)
+		r := rig.Start(t, llamaserver.Options{Dir: store}, "-c", "2048", "-np", "1", "-m", model)
 		asked(r)
-		r.saved()
-		r.killServer()
+		r.Saved()
+		r.KillServer()
 		asked(r, 7, 8, 9) // restored for nothing
-		r.saved()
+		r.Saved()
 	})
 	t.Run("remembers", func(t *testing.T) {
-		r := start(t, Options{Dir: store}, "-c", "2048", "-np", "1", "-m", model)
+		r := rig.Start(t, llamaserver.Options{Dir: store}, "-c", "2048", "-np", "1", "-m", model)
 		got := asked(r, 9, 8, 7)
-		r.url = plain(t, "-c", "2048", "-np", "1", "-m", model)
-		if alone := asked(r, 9, 8, 7); alone.text != got.text {
-			t.Errorf("the answer is %q, alone %q", got.text, alone.text)
+		r.URL = rig.Plain(t, "-c", "2048", "-np", "1", "-m", model)
+		if alone := asked(r, 9, 8, 7); alone.Text != got.Text {
+			t.Errorf("the answer is %q, alone %q", got.Text, alone.Text)
 		}
-		if !strings.HasPrefix(got.header, "hit") || got.a.cached < 290 {
-			t.Errorf("%d tokens were reused (%s)", got.a.cached, got.header)
+		if !strings.HasPrefix(got.Header, "hit") || got.A.Cached < 290 {
+			t.Errorf("%d tokens were reused (%s)", got.A.Cached, got.Header)
 		}
 	})
 }

@@ -4,8 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"net/http"
-	"slices"
+	"log/slog"
 	"strings"
 	"sync"
 	"time"
@@ -14,8 +13,11 @@ import (
 	"github.com/dormousekv/dormouse/db/admin"
 	"github.com/dormousekv/dormouse/kv"
 	"github.com/dormousekv/dormouse/obs/figures"
+	"github.com/dormousekv/dormouse/runtimes/llamaserver/internal/api"
 	"github.com/dormousekv/dormouse/runtimes/llamaserver/internal/causes"
 	"github.com/dormousekv/dormouse/runtimes/llamaserver/internal/request"
+	"github.com/dormousekv/dormouse/runtimes/llamaserver/internal/slots"
+	"github.com/dormousekv/dormouse/runtimes/llamaserver/internal/trial"
 )
 
 // Where prompts part. Of a request that reuses less than nine tenths of its prompt the front says at which token that parted from the nearest prompt that is
@@ -28,93 +30,65 @@ const theirTokens = 160
 // partTime bounds how long the server is asked about the place.
 const partTime = 2 * time.Second
 
-// nearest is what is known of the prompt that has most tokens in common with another one.
-type nearest struct {
-	common int        // leading tokens that both have: then comes the first that differs
-	theirs []kv.Token // of the other prompt from there on; none: one of both ends there
-	at     time.Time  // when the other one was stored, or last lay in its slot; zero: not known
+// partings finds out where the prompts of a model part from others.
+type partings struct {
+	model     *db.Model
+	api       *api.Client
+	shelf     *shelf
+	log       *slog.Logger
+	ctx       context.Context // of the front: the server is asked after the client has its answer
+	keyed     bool            // several people may use the server: none is told how old the prompts of others are
+	explained *explanations   // where the texts go; nil: nowhere
 }
 
 // parting is where a prompt parted from another one.
 type parting struct {
-	s      *served
-	visit  *visit
-	req    *request.Request
-	prompt kv.Prompt
-	nearest
-	age time.Duration // of the other prompt, when this one came; 0: not known
+	of      *partings
+	visit   *visit
+	req     *request.Request
+	prompt  kv.Prompt
+	nearest slots.Nearest
+	age     time.Duration // of the other prompt, when this one came; 0: not known
 
 	once sync.Once
 	said figures.Parted
 }
 
-// open is how many leading tokens of a prompt everybody may reuse.
-func open(p kv.Prompt) int {
-	if p.Scope == "" {
-		return len(p.Tokens)
-	}
-	return min(p.ScopeStart, len(p.Tokens))
-}
-
-// nearestSlot is the slot's prompt that has most in common with another one. Of what belongs to another API key it sees what all share.
-func (s *served) nearestSlot(prompt kv.Prompt) (best nearest) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for _, sl := range s.slots {
-		theirs := sl.prompt.Tokens
-		if sl.prompt.Scope != prompt.Scope {
-			theirs = theirs[:min(open(sl.prompt), open(prompt))]
-		}
-		n := alike(theirs, prompt.Tokens)
-		if len(theirs) == 0 || !slices.Equal(sl.prompt.Adapters, prompt.Adapters) || n < best.common || n == best.common && best.theirs != nil {
-			continue
-		}
-		best.common, best.theirs, best.at = n, nil, sl.ended
-		if n < min(len(theirs), len(prompt.Tokens)) {
-			best.theirs = slices.Clone(theirs[n:min(n+theirTokens, len(theirs))])
-		}
-	}
-	return best
-}
-
 // early reports whether so little of a prompt is reused that it matters where it parted from others.
-func early(reused, asked int) bool { return asked >= fewTokens && 10*reused < 9*asked }
+func early(reused, asked int) bool { return asked >= trial.FewTokens && 10*reused < 9*asked }
 
-// parted is where a prompt parts from the nearest one, if it reuses little; nil: it does not, or nobody knows. It is called before the request is
-// sent, and looks at the index and at one or two records.
-func (s *served) parted(ctx context.Context, m *db.Model, p *plan, prompt kv.Prompt, r *http.Request, req *request.Request) *parting {
-	expected, _ := p.reused(answered{})
-	store, err := s.front.store()
-	v := visitOf(r)
+// find returns where a prompt parts from the nearest one, if it is expected to reuse little; nil: it does not, or nobody knows. near is the nearest prompt
+// of a slot. It is called before the request is sent, and looks at the index and at one or two records.
+func (s *partings) find(ctx context.Context, expected int, near slots.Nearest, prompt kv.Prompt, v *visit, req *request.Request) *parting {
+	store, err := s.shelf.store()
 	if v.own || !early(expected, len(prompt.Tokens)) || err != nil { // of what nobody asked for nobody asks why
 		return nil
 	}
-	near, found, err := admin.FindNearest(ctx, store, m.Fingerprint(), prompt, theirTokens)
+	stored, found, err := admin.FindNearest(ctx, store, s.model.Fingerprint(), prompt, theirTokens)
 	if err != nil {
 		s.log.Debug("looking for the nearest prompt", "err", err)
 		return nil
 	}
-	x := p.near
-	if found && (near.Common > x.common || near.Common == x.common && (len(near.Theirs) > 0 || len(x.theirs) == 0)) {
-		x.common, x.theirs, x.at = near.Common, near.Theirs, near.Stored
+	if found && (stored.Common > near.Common || stored.Common == near.Common && (len(stored.Theirs) > 0 || len(near.Theirs) == 0)) {
+		near = slots.Nearest{Common: stored.Common, Theirs: stored.Theirs, At: stored.Stored}
 	}
-	if len(x.theirs) == 0 { // nothing is stored, or what is stored ends: nothing parts
+	if len(near.Theirs) == 0 { // nothing is stored, or what is stored ends: nothing parts
 		return nil
 	}
-	out := &parting{s: s, visit: v, req: req, prompt: prompt, nearest: x}
-	if !x.at.IsZero() {
-		out.age = max(0, time.Since(x.at))
+	out := &parting{of: s, visit: v, req: req, prompt: prompt, nearest: near}
+	if !near.At.IsZero() {
+		out.age = max(0, time.Since(near.At))
 	}
 	return out
 }
 
 // strange reports whether two prompts have nothing in common to speak of: what a template writes first, say.
-func (x *nearest) strange() bool { return x.common < kv.OpeningTokens }
+func (x *parting) strange() bool { return x.nearest.Common < kv.OpeningTokens }
 
 // tell says what is known of the place before the server was asked.
 func (x *parting) tell() figures.Parted {
-	out := figures.Parted{Token: x.common, Common: x.common}
-	if !x.strange() && !x.s.front.keyed() {
+	out := figures.Parted{Token: x.nearest.Common, Common: x.nearest.Common}
+	if !x.strange() && !x.of.keyed {
 		out.Age = x.age
 	}
 	return out
@@ -124,15 +98,15 @@ func (x *parting) tell() figures.Parted {
 func (x *parting) tellAll() figures.Parted {
 	x.once.Do(func() {
 		x.said = x.tell()
-		ctx, cancel := context.WithTimeout(x.s.front.ctx, partTime)
+		ctx, cancel := context.WithTimeout(x.of.ctx, partTime)
 		defer cancel()
 		p, err := x.place(ctx)
 		if err == nil {
-			x.said.Part, err = x.req.PartAt(ctx, x.s.api, p.text, p.at)
+			x.said.Part, err = x.req.PartAt(ctx, x.of.api, p.text, p.at)
 			x.said.Cause, x.said.Advice = x.cause(p)
 		}
 		if err != nil {
-			x.s.log.Debug("looking at where a prompt parted from another", "err", err)
+			x.of.log.Debug("looking at where a prompt parted from another", "err", err)
 		}
 		x.explain(p)
 	})
@@ -168,17 +142,6 @@ func (x *parting) header(known bool) string {
 	return out
 }
 
-// partedEarly is where a prompt parted, if the server did reuse little of it.
-func (p *plan) partedEarly(a answered) *parting {
-	if p.parted == nil {
-		return nil
-	}
-	if n, _ := p.reused(a); !early(n, len(p.parted.prompt.Tokens)) {
-		return nil
-	}
-	return p.parted
-}
-
 // figures are what is counted of the place, which is logged, too: never a text.
 func (x *parting) figures() *figures.Parted {
 	if x == nil {
@@ -196,9 +159,6 @@ func (x *parting) figures() *figures.Parted {
 	if x.strange() {
 		what = "a prompt has nothing in common with those that are stored"
 	}
-	x.s.log.Info(what, args...)
+	x.of.log.Info(what, args...)
 	return &p
 }
-
-// keyed reports whether several people may use the server, each with an API key: none is told how old the prompts of others are.
-func (f *Front) keyed() bool { return f.args.APIKey != "" || f.o.APIKey != "" || f.o.ScopeByKey }

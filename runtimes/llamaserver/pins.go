@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"net/http"
 	"slices"
 	"strings"
 	"time"
@@ -17,6 +16,7 @@ import (
 	"github.com/dormousekv/dormouse/kv"
 	"github.com/dormousekv/dormouse/obs/figures"
 	"github.com/dormousekv/dormouse/runtimes/llamaserver/internal/request"
+	"github.com/dormousekv/dormouse/runtimes/llamaserver/internal/trial"
 )
 
 // Keep names the prefix of a request: all that comes before the last message of the user.
@@ -87,43 +87,34 @@ func inWords(err error) error {
 
 // prefix is the prompt that is to be kept, of the model that it is of.
 func (f *Front) prefix(ctx context.Context, k *Keep, req *request.Request) (s *served, p kv.Prompt, err error) {
-	model := ""
-	if f.args.Router {
-		json.Unmarshal(req.Fields["model"], &model) // the router says what is wrong with it
-	}
-	if s = f.servedFor(model); !s.patient(ctx) {
+	if s = f.servedFor(f.modelOf(req)); !s.hold.patient(ctx) {
 		return s, p, ctx.Err()
 	}
-	if _, _, err = s.ready(); err != nil {
+	known, err := s.ready()
+	if err != nil {
 		return s, p, err
 	}
 	if p.Tokens, err = req.Prefix(ctx, s.api); err != nil {
 		return s, p, err
 	}
-	if len(p.Tokens) >= s.context {
-		return s, p, fmt.Errorf("it has %d tokens: a slot has room for %d", len(p.Tokens), s.context)
+	if len(p.Tokens) >= known.room {
+		return s, p, fmt.Errorf("it has %d tokens: a slot has room for %d", len(p.Tokens), known.room)
 	}
-	if len(p.Tokens) < fewTokens {
-		return s, p, fmt.Errorf("it has %d tokens: expected at least %d, since fewer are quicker computed than found", len(p.Tokens), fewTokens)
+	if len(p.Tokens) < trial.FewTokens {
+		return s, p, fmt.Errorf("it has %d tokens: expected at least %d, since fewer are quicker computed than found", len(p.Tokens), trial.FewTokens)
 	}
-	if p.Adapters, err = s.adaptersOf(req); err != nil {
-		return s, p, err
-	}
-	if f.o.ScopeByKey {
-		p.Scope = ScopeOfKey(k.Key)
-		p.ScopeStart, err = req.SharedTokens(ctx, s.api, p.Tokens)
-	}
+	p, err = known.prompts.completed(ctx, p, req, k.Key)
 	return s, p, err
 }
 
-// keep gives a stored prefix its name.
-func (s *served) keep(ctx context.Context, k *Keep, p kv.Prompt) (Kept, error) {
+// keepAs gives a stored prefix its name.
+func (s *served) keepAs(ctx context.Context, k *Keep, p kv.Prompt) (Kept, error) {
 	out := Kept{Name: k.Name, Model: s.named(), Tokens: len(p.Tokens), Pinned: k.Pin, State: stateWord(k.Pin), Set: time.Now()}
-	m, _, err := s.ready()
+	known, err := s.ready()
 	if err != nil {
 		return out, err
 	}
-	if err := s.saveNow(ctx); err != nil {
+	if err := known.saver.saveNow(ctx); err != nil {
 		return out, err
 	}
 	meta, err := json.Marshal(keptMeta{out.Model})
@@ -133,8 +124,8 @@ func (s *served) keep(ctx context.Context, k *Keep, p kv.Prompt) (Kept, error) {
 	if len(meta) > db.MaxRefMeta {
 		meta = nil
 	}
-	if err = m.SetRef(ctx, refPrefix+k.Name, p, db.RefOptions{Pinned: k.Pin, Meta: meta}); err == nil {
-		s.log.Info("a prefix is kept by name", "name", k.Name, "model", out.Model, "tokens", out.Tokens, "pinned", k.Pin)
+	if err = known.model.SetRef(ctx, refPrefix+k.Name, p, db.RefOptions{Pinned: k.Pin, Meta: meta}); err == nil {
+		s.shared.log.Info("a prefix is kept by name", "name", k.Name, "model", out.Model, "tokens", out.Tokens, "pinned", k.Pin)
 	}
 	return out, err
 }
@@ -144,17 +135,6 @@ func stateWord(pinned bool) string {
 		return "pinned"
 	}
 	return "stored"
-}
-
-// saveNow saves what only idle slots have, and waits until it is stored.
-func (s *served) saveNow(ctx context.Context) error {
-	if err := s.take(ctx); err != nil {
-		return err
-	}
-	s.saveOthers(ctx, nil)
-	s.give()
-	s.stored(ctx, func(*saved) bool { return true })
-	return ctx.Err()
 }
 
 // Pin keeps the prefix of a request through evictions, if all of it is stored.
@@ -168,7 +148,7 @@ func (f *Front) Pin(ctx context.Context, k Keep) (Kept, error) {
 	if err != nil {
 		return Kept{}, inWords(err)
 	}
-	out, err := s.keep(ctx, &k, p)
+	out, err := s.keepAs(ctx, &k, p)
 	var missing *db.NotStoredError
 	if errors.As(err, &missing) {
 		return out, fmt.Errorf("%d of its %d tokens are stored, so nothing was pinned: have it computed by a request of its kind, or by dormouse warm --pin", missing.Stored, missing.Needed)
@@ -181,14 +161,14 @@ func (f *Front) Pin(ctx context.Context, k Keep) (Kept, error) {
 
 // Pins lists the prefixes that have a name, by name: those that are stored, and those that are to be computed.
 func (f *Front) Pins() (out []Kept, err error) {
-	store, err := f.store()
+	store, err := f.shelf.store()
 	if err != nil {
 		return nil, err
 	}
 	running := map[kv.Fingerprint]bool{}
 	for _, s := range f.models() {
-		if m, _, err := s.ready(); err == nil {
-			running[m.Fingerprint()] = true
+		if known, err := s.ready(); err == nil {
+			running[known.model.Fingerprint()] = true
 		}
 	}
 	waiting := f.warming.list()
@@ -221,7 +201,7 @@ func (f *Front) Pins() (out []Kept, err error) {
 // Unpin takes the name off a prefix, which stays stored until it is evicted. What was to be computed under it is not.
 func (f *Front) Unpin(ctx context.Context, name string) error {
 	dropped := f.warming.drop(func(j *warmJob) bool { return j.keep.Name == name })
-	store, err := f.store()
+	store, err := f.shelf.store()
 	if err != nil {
 		return err
 	}
@@ -232,31 +212,4 @@ func (f *Front) Unpin(ctx context.Context, name string) error {
 		return fmt.Errorf("nothing is called %q: see dormouse pin --list", name)
 	}
 	return err
-}
-
-// ownKey marks the context of a request that the front makes itself, with the prompt that it is to compute.
-type ownKey struct{}
-
-// own is the prompt of a request that the front makes itself.
-func own(ctx context.Context) (p kv.Prompt, ok bool) {
-	p, ok = ctx.Value(ownKey{}).(kv.Prompt)
-	return p, ok
-}
-
-// sink takes an answer that nobody reads.
-type sink struct {
-	header http.Header
-	status int
-	said   []byte
-}
-
-func (s *sink) Header() http.Header { return s.header }
-
-func (s *sink) WriteHeader(status int) { s.status = status }
-
-func (s *sink) Write(b []byte) (int, error) {
-	if room := 1000 - len(s.said); room > 0 {
-		s.said = append(s.said, b[:min(room, len(b))]...)
-	}
-	return len(b), nil
 }

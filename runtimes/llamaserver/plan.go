@@ -1,19 +1,21 @@
 package llamaserver
 
 import (
-	"context"
 	"fmt"
+	"net/http"
 	"time"
 
 	"github.com/dormousekv/dormouse/db"
 	"github.com/dormousekv/dormouse/kv"
 	"github.com/dormousekv/dormouse/obs/figures"
-	"github.com/dormousekv/dormouse/runtimes/llamaserver/internal/request"
+	"github.com/dormousekv/dormouse/runtimes/llamaserver/internal/answer"
+	"github.com/dormousekv/dormouse/runtimes/llamaserver/internal/slots"
+	"github.com/dormousekv/dormouse/runtimes/llamaserver/internal/trial"
 )
 
 // plan is what was decided for a request.
 type plan struct {
-	slot     *slot
+	slot     *slots.Slot
 	kind     string // of request, in words
 	why      string // nothing was restored, if the store's reason is not why: a code of figures
 	held     int    // leading tokens that the slot had
@@ -21,223 +23,98 @@ type plan struct {
 	found    int    // that the store has
 	restored int
 	reason   db.Reason
-	near     nearest  // where it parts from the nearest prompt of a slot, as far as that is known before
-	parted   *parting // and from what is stored, too, if little is reused; nil: it does not, or nobody knows
+	near     slots.Nearest // where it parts from the nearest prompt of a slot, as far as that is known before
+	parted   *parting      // and from what is stored, too, if little is reused; nil: it does not, or nobody knows
 	lookup   time.Duration
 	load     time.Duration
 	bytes    int64
 }
 
-// begin saves the slots that would lose what only they have, and brings what is stored of the prompt into the leased slot, if
-// that pays. The caller has the turn. What fails is logged: the server computes the prompt then.
-func (s *served) begin(ctx context.Context, m *db.Model, lay *layout, sl *slot, prompt kv.Prompt, req *request.Request) *plan {
-	s.own(ctx, sl)
-	if len(sl.prompt.Tokens) > 0 && !s.watch { // else that was looked at just now
-		s.believed(ctx, sl)
-	}
-	p := &plan{slot: sl, kind: req.Kind(), held: common(sl.prompt, prompt)}
-	p.near = s.nearestSlot(prompt)
-	keep := sl
-	if p.held < len(sl.prompt.Tokens) { // its end goes
-		p.parts, keep = p.held < len(prompt.Tokens), nil
-		if sl.unsaved {
-			s.save(ctx, sl)
-		}
-		if !lay.rolls() {
-			p.held = 0
-		}
-	}
-	s.saveOthers(ctx, keep)
-	s.settled(ctx, prompt, p.held)
-	start := time.Now()
-	match, err := m.Match(ctx, prompt, db.MatchOptions{Limit: len(prompt.Tokens) - 1})
-	p.lookup = time.Since(start)
-	if err != nil {
-		p.why = figures.LookupFailed
-		s.log.Warn("looking up a prompt", "err", err)
-		s.front.wakes(err)
-		return p
-	}
-	defer match.Close()
-	p.found, p.reason = match.Tokens(), match.Reason()
-	if p.found <= p.held { // the store's reason says why, or the slot has more
-		return p
-	}
-	if p.why = s.notWorth(p); p.why != "" {
-		return p
-	}
-	if !req.Endpoint.Pins() && p.found*leastChosen <= len(prompt.Tokens) {
-		p.why = figures.NotChosen
-		return p
-	}
-	if s.taken(ctx, sl) { // a restore would wait for it, and all others for the restore
-		p.held, p.why = 0, figures.SlotTaken
-		return p
-	}
-	soiled, _ := s.loaded.soiled()
-	start = time.Now()
-	n, bytes, err := 0, int64(0), s.adapt(ctx, sl, prompt, req)
-	if err == nil {
-		n, bytes, err = s.restore(ctx, match, lay, sl, prompt)
-	}
-	p.load, p.bytes = time.Since(start), bytes
-	if err != nil {
-		s.log.Warn("restoring a prompt", "slot", sl.id, "tokens", p.found, "err", err)
-		s.mu.Lock()
-		sl.forget()
-		s.mu.Unlock()
-		p.held, p.why = 0, figures.RestoreFailed
-		return p
-	}
-	if p.restored = n; n > 0 {
-		s.mu.Lock()
-		sl.prompt, sl.unsaved, sl.pure, sl.empty = prompt.Prefix(n), false, soiled, false
-		s.mu.Unlock()
-		s.costs.restored(p.lookup+p.load, n, n-p.held)
-	}
-	return p
-}
-
-// leastChosen is how much of a prompt a slot must have, as a divisor, that llama-server chooses it for what it has (--slot-prompt-similarity, a tenth if it is
-// not said). With less it takes the slot that was not used for longest, and what was restored elsewhere is of no use.
-const leastChosen = 10
-
-// notWorth is why what was found is not restored: a code, or none.
-func (s *served) notWorth(p *plan) string {
-	lacking := p.found - p.held
-	if lacking < fewTokens {
-		return figures.TooFew
-	}
-	s.mu.Lock()
-	rests := s.notReused.resting(p.kind)
-	s.mu.Unlock()
+// outcome says what became of a plan, and why no more.
+func (p *plan) outcome(x *exchange, a answer.Answer) (figures.Outcome, string) {
+	n, known := p.reused(a)
 	switch {
-	case rests:
+	case !known && (!x.whole || x.status >= http.StatusBadRequest):
+		return figures.Miss, figures.NotAnswered
+	case n == 0:
+		return figures.Miss, p.code(a)
+	case p.restored == 0:
+		return figures.Slot, p.code(a)
+	}
+	return figures.Hit, p.code(a)
+}
+
+// reused is how many tokens did not need to be computed: as the server says, or, where it did not, as it is expected to of what was restored, or
+// believed to be in the slot.
+func (p *plan) reused(a answer.Answer) (n int, known bool) {
+	if n = max(p.restored, p.held); a.Known {
+		n = a.Cached
+	}
+	if n < trial.FewTokens {
+		n = 0
+	}
+	return n, a.Known
+}
+
+// header is what the answer says of the plan that it was computed by. What is sent before the server has said what it reused is what it is expected to.
+func (p *plan) header(a answer.Answer) string {
+	n, known := p.reused(a)
+	tokens := "tokens"
+	if !known {
+		tokens = "expected"
+	}
+	parted := ""
+	if x := p.partedEarly(a); x != nil {
+		parted = x.header(known)
+	}
+	switch {
+	case n == 0:
+		return "miss; reason=" + p.code(a) + parted
+	case p.restored > 0:
+		return fmt.Sprintf("hit; %s=%d; ms=%d", tokens, n, (p.lookup+p.load).Milliseconds()) + parted
+	}
+	return fmt.Sprintf("slot; %s=%d", tokens, n) + parted
+}
+
+// code is why no more was found.
+func (p *plan) code(a answer.Answer) string {
+	n, _ := p.reused(a)
+	switch {
+	case n == 0 && max(p.restored, p.held) >= trial.FewTokens:
 		return figures.NotReused
-	case !s.costs.pays(p.found, lacking):
-		return figures.TooSlow
+	case n > 0 && p.restored == 0 && p.parts && p.why == "": // the slot had been another conversation's
+		return figures.Code(kv.Diverged)
+	case n > 0 && p.restored == 0 && (p.why == "" || p.why == figures.TooFew):
+		return figures.ServerCache
 	}
-	return ""
+	if p.restored == 0 && p.why != "" {
+		return p.why
+	}
+	return figures.Code(p.reason.Code)
 }
 
-// saveOthers saves what only idle slots have.
-func (s *served) saveOthers(ctx context.Context, keep *slot) {
-	if !s.args.KeepsIdle {
-		var over []*slot
-		for range 20 { // what is done is released soon, unless its client reads slowly
-			if over = s.ended(ctx, s.quick(keep)); len(over) == 0 || ctx.Err() != nil {
-				break
-			}
-			time.Sleep(5 * time.Millisecond)
-		}
-		s.mu.Lock()
-		for _, sl := range over {
-			sl.slow = sl.working
-		}
-		s.mu.Unlock()
-	}
-	for _, sl := range s.unsavedSlots(keep) {
-		s.save(ctx, sl)
+func (p *plan) observation(prompt kv.Prompt, a answer.Answer) db.Observation {
+	return db.Observation{
+		Asked: len(prompt.Tokens), Found: p.found, Loaded: p.restored, Reused: a.Cached, Prefilled: a.Prompt, Decoded: a.Decoded, Unused: p.unused(a),
+		Lookup: p.lookup, Load: p.load, Prefill: a.Prefill, Decode: a.Decode, Reason: p.reason,
 	}
 }
 
-// begun notes what a slot holds once a prompt has begun in it. It gives what it holds if the server refuses.
-func (s *served) begun(sl *slot, prompt kv.Prompt, req *request.Request) (before slot) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	before = *sl
-	sl.prompt, sl.endpoint, sl.kind, sl.foreign = prompt, req.Endpoint, req.Kind(), s.passages
-	sl.unsaved, sl.working, sl.left = true, true, false
-	sl.adapters, sl.adapted = prompt.Adapters, true
-	sl.last, sl.task, sl.coming, sl.empty = nil, -1, len(prompt.Tokens) == 0, false
-	return before
+// unused are tokens that were restored and computed again.
+func (p *plan) unused(a answer.Answer) int {
+	if !a.Known {
+		return 0
+	}
+	return max(0, p.restored-a.Cached)
 }
 
-// failed notes what a slot holds whose request the server has answered with an error: what it held before, if it was the request's fault.
-func (s *served) failed(sl *slot, before slot, status int) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if status >= 400 && status < 500 {
-		sl.prompt, sl.unsaved, sl.endpoint, sl.kind, sl.foreign = before.prompt, before.unsaved, before.endpoint, before.kind, before.foreign
-		sl.last, sl.task, sl.kept, sl.coming = before.last, -1, before.kept, false
-	} else {
-		sl.forget()
+// partedEarly is where a prompt parted, if the server did reuse little of it.
+func (p *plan) partedEarly(a answer.Answer) *parting {
+	if p.parted == nil {
+		return nil
 	}
-}
-
-// launched waits until a request that was sent works in its slot, its answer has begun, or the client has gone: what is done to slots
-// afterwards comes after it. It gives what the server says of its slots if the request is seen there.
-func (s *served) launched(ctx context.Context, sl *slot, answering <-chan struct{}) []slotState {
-	for pause := time.Millisecond; ; pause = min(2*pause, 50*time.Millisecond) {
-		select {
-		case <-answering:
-			return nil
-		case <-ctx.Done():
-			return nil
-		case <-time.After(pause):
-		}
-		list, err := s.api.slots(ctx)
-		if err != nil {
-			s.log.Debug("looking at the slots", "err", err)
-			continue
-		}
-		for _, st := range list {
-			if st.ID == sl.id && st.Processing {
-				s.mu.Lock()
-				sl.task = st.task()
-				s.mu.Unlock()
-				return list
-			}
-		}
+	if n, _ := p.reused(a); !early(n, len(p.parted.prompt.Tokens)) {
+		return nil
 	}
-}
-
-// finished compares what the server reused with what it was given, and the prompt that it has computed with the one that the front knows.
-func (s *served) finished(p *plan, prompt kv.Prompt, a answered) {
-	if !a.known {
-		return
-	}
-	if n := a.cached + a.prompt; n != len(prompt.Tokens) {
-		s.differs(p.kind, fmt.Errorf("%w: it has %d, expected %d", errOtherTokens, n, len(prompt.Tokens)))
-		s.mu.Lock()
-		p.slot.forget()
-		s.mu.Unlock()
-		return
-	}
-	s.costs.computed(a.prefill, a.prompt)
-	if p.restored == 0 {
-		return
-	}
-	if expected := p.restored - s.lay.again(p.restored); a.cached < expected {
-		s.unused(p, a)
-		return
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.notReused.worked(p.kind)
-}
-
-// unused counts a restore that the server did not reuse.
-func (s *served) unused(p *plan, a answered) {
-	s.mu.Lock()
-	rests := s.notReused.failed(p.kind)
-	p.slot.adapted = false
-	s.mu.Unlock()
-	s.log.Warn("restored but not reused", "model", s.name, "kind", p.kind, "slot", p.slot.id, "restored", p.restored, "reused", a.cached)
-	// Whether the server wants checkpoints is found out by trying: both ways, if neither works.
-	if strict := s.lay.strict.Load(); a.cached == 0 && s.lay.window > 0 && (!strict || rests) && s.lay.strict.CompareAndSwap(strict, !strict) {
-		s.log.Info("the server did not reuse what was restored: the next time it is done in the other way", "model", s.name, "with a checkpoint", !strict)
-		m, note, value := s.model, strictNote(s.note), []byte{1}
-		if strict {
-			value = nil
-		}
-		s.wait.Go(func() {
-			if err := m.SetNote(context.Background(), note, value); err != nil {
-				s.log.Warn("remembering whether the server wants checkpoints", "err", err)
-			}
-		})
-	}
-	if rests {
-		s.log.Warn("the server does not reuse what is restored: nothing is restored for such requests for a while", "model", s.name, "kind", p.kind)
-	}
+	return p.parted
 }

@@ -8,14 +8,16 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/dormousekv/dormouse/db"
 	"github.com/dormousekv/dormouse/kv"
 	"github.com/dormousekv/dormouse/runtimes/internal/modelfile"
 	"github.com/dormousekv/dormouse/runtimes/internal/portrait"
-	"github.com/dormousekv/dormouse/runtimes/llamacpp/state"
+	"github.com/dormousekv/dormouse/runtimes/llamaserver/internal/api"
+	"github.com/dormousekv/dormouse/runtimes/llamaserver/internal/layout"
+	"github.com/dormousekv/dormouse/runtimes/llamaserver/internal/proc"
 	"github.com/dormousekv/dormouse/runtimes/llamaserver/internal/request"
+	"github.com/dormousekv/dormouse/runtimes/llamaserver/internal/weights"
 )
 
 // probePrompt is computed once, to see how the server lays out its slots.
@@ -23,7 +25,8 @@ const probePrompt = "The dormouse sleeps through the winter, and remembers in sp
 
 // prepare learns which model the server runs and how its slot files look.
 func (s *served) prepare(ctx context.Context) error {
-	p, err := s.api.props(ctx)
+	f := s.shared
+	p, err := s.api.Props(ctx)
 	if err != nil {
 		return err
 	}
@@ -32,54 +35,51 @@ func (s *served) prepare(ctx context.Context) error {
 			return err
 		}
 	}
-	s.answers.CompareAndSwap(0, time.Now().UnixNano())
-	s.front.answers.Store(true)
+	s.shared.answers.Store(true)
 	s.hold.meets()
-	s.mu.Lock()
-	s.name, s.context, s.usable, s.seen = filepath.Base(p.ModelAlias), p.Defaults.Context, p.TotalSlots, seenOf(p, s.at())
-	for i := len(s.slots); i < p.TotalSlots; i++ {
-		s.slots = append(s.slots, &slot{id: i})
-	}
-	s.grant()
-	s.mu.Unlock()
-	if s.api.model != "" {
-		command, err := s.api.startedWith(ctx)
+	s.calls(filepath.Base(p.ModelAlias))
+	s.guard.meets(p)
+	s.table.Resize(p.TotalSlots)
+	if s.api.Model != "" {
+		command, err := s.api.StartedWith(ctx)
 		if err == nil {
-			s.args, err = ParseArguments(command, s.front.args.env)
+			s.args, err = ParseArguments(command, f.args.env)
 		}
 		if err != nil {
 			return fmt.Errorf("%w: %w", request.PassModel, err)
 		}
 	}
-	if s.front.o.Attach != "" { // where its arguments are to be seen, they count
-		a, err := ParseArguments(startedAs(s.front.base))
+	if f.attached() { // where its arguments are to be seen, they count
+		a, err := ParseArguments(proc.StartedAs(f.base))
 		if err == nil && a.Refused != "" {
 			return fmt.Errorf("%w: %s", request.PassArgs, a.Refused)
 		}
-		s.saysApart(a)
+		if f.o.ScopeByKey && (a == nil || !a.idle.noRAM) {
+			f.log.Warn("for --scope-by-key this server should be started with --cache-ram 0: its own cache in memory gives what one API key has computed to another")
+		}
 	}
 	switch {
 	case s.args.Refused != "":
 		return fmt.Errorf("%w: %s", request.PassArgs, s.args.Refused)
 	case p.TotalSlots == 0:
 		return fmt.Errorf("%w: the server has none", request.PassSlots)
-	case s.folder.missing() != nil:
-		return fmt.Errorf("%w: %w", request.PassSlots, s.folder.missing())
+	case f.folder.Missing() != nil:
+		return fmt.Errorf("%w: %w", request.PassSlots, f.folder.Missing())
 	}
-	var list []loraAdapter
-	if len(s.args.Adapters) > 0 || s.front.o.Attach != "" { // it waits for a server that is at work
-		if list, err = s.api.adapters(ctx); err != nil && !unsupported(err) {
+	var list []api.Adapter
+	if len(s.args.Adapters) > 0 || f.attached() { // it waits for a server that is at work
+		if list, err = s.api.Adapters(ctx); err != nil && !api.Unsupported(err) {
 			return err
 		}
 	}
-	if s.front.o.Attach != "" && p.ModelPath != "" && !filepath.IsAbs(p.ModelPath) {
+	if f.attached() && p.ModelPath != "" && !filepath.IsAbs(p.ModelPath) {
 		return fmt.Errorf("%w: the server names its model %s, in a folder that is not known here: start it with the whole path", request.PassModel, p.ModelPath)
 	}
 	id, err := s.identity(ctx, p, list)
 	if err != nil {
 		return err
 	}
-	store, err := s.front.opened(ctx)
+	store, err := f.shelf.opened(ctx)
 	if err != nil {
 		return fmt.Errorf("%w: %w", request.PassStore, err)
 	}
@@ -90,7 +90,7 @@ func (s *served) prepare(ctx context.Context) error {
 	note := formatNote(s.args, p)
 	m, lay, err := recall(store, id, note)
 	if err != nil {
-		s.log.Warn("reading how slot files look", "err", err)
+		s.shared.log.Warn("reading how slot files look", "err", err)
 	}
 	known := false
 	if m != nil {
@@ -98,79 +98,81 @@ func (s *served) prepare(ctx context.Context) error {
 		known = err == nil
 	}
 	// What somebody else has started is looked at each time. A server that sleeps is not woken to see whether it reaches the slot folder.
-	if !known || s.front.o.Attach != "" || !p.Sleeping && !s.reaches(ctx) {
-		if m, lay, err = s.look(ctx, store, id, note); err != nil {
+	if !known || f.attached() || !p.Sleeping && !s.reaches(ctx) {
+		if m, lay, err = s.learn(ctx, store, id, note); err != nil {
 			return err
 		}
 	}
-	if b, err := m.Note(strictNote(note)); err == nil && len(b) > 0 {
-		lay.strict.Store(true)
+	if b, err := m.Note(layout.StrictNote(note)); err == nil && len(b) > 0 {
+		lay.Strict.Store(true)
 	}
-	if err := s.sound(ctx); err != nil { // what was seen of rows may be of other files
+	if err := s.files.Sound(ctx); err != nil { // what was seen of rows may be of other files
 		if errors.Is(err, request.PassFiles) {
 			return err
 		}
-		return errChanging
+		return weights.ErrChanging
 	}
+	k := s.keep(store, m, lay, id, list, p.Defaults.Context, note)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.id, s.lay, s.model, s.adapters, s.name, s.note = id, lay, m, list, m.Descriptor().Name, note
+	s.kept, s.name = k, m.Descriptor().Name
 	return nil
 }
 
 // wake has a server that sleeps load its files again.
-func (s *served) wake(ctx context.Context, p props) (props, error) {
-	if paths, err := filesOf(p.ModelPath, nil); err == nil && !s.loaded.have(paths) {
-		s.loaded.of(paths)
+func (s *served) wake(ctx context.Context, p api.Props) (api.Props, error) {
+	if paths, err := weights.FilesOf(p.ModelPath, nil); err == nil && !s.files.Have(paths) {
+		s.files.Of(paths)
 	}
-	if _, err := s.api.slots(ctx); err != nil {
+	if _, err := s.api.Slots(ctx); err != nil {
 		return p, err
 	}
-	return s.api.props(ctx)
+	return s.api.Props(ctx)
 }
 
 // identity reads which model the server runs, and makes sure that the files which are read are those that the server has.
-func (s *served) identity(ctx context.Context, p props, list []loraAdapter) (*identity, error) {
+func (s *served) identity(ctx context.Context, p api.Props, list []api.Adapter) (*layout.Identity, error) {
 	if p.ModelPath == "" {
 		return nil, fmt.Errorf("%w: the server does not name the file of its model", request.PassModel)
 	}
-	paths, err := filesOf(p.ModelPath, list)
+	paths, err := weights.FilesOf(p.ModelPath, list)
 	if err != nil {
 		return nil, fmt.Errorf("%w: the file of the server's model cannot be read here: %w", request.PassModel, err)
 	}
-	s.loaded.of(paths)
-	s.loaded.listensAt(s.at())
-	if err := s.sound(ctx); err != nil && !errors.Is(err, errAnew) {
+	s.files.Of(paths)
+	s.files.ListensAt(s.guard.at())
+	if err := s.files.Sound(ctx); err != nil && !errors.Is(err, weights.ErrAnew) {
 		if errors.Is(err, request.PassHashing) {
-			return nil, errChanging // it goes on
+			return nil, weights.ErrChanging // it goes on
 		}
 		return nil, err
 	}
-	rows := strings.TrimSpace(s.args.Rows + " " + s.front.o.Variant)
+	rows := strings.TrimSpace(s.args.Rows + " " + s.shared.o.Variant)
 	of := fmt.Sprintf("%q %q %d %q", p.Build, rows, p.Defaults.Context, paths)
 	for _, a := range list {
 		of += fmt.Sprintf(" %d %q", a.ID, a.Invocation)
 	}
-	if id := s.loaded.known(of); id != nil {
+	if id := s.files.Known(of); id != nil {
 		return id, nil
 	}
-	s.expectHashing(p.ModelPath, list)
-	id, err := identify(ctx, p, rows, list, s.front.o.Memo, s.front.openModel)
+	s.hold.expectHashing(p.ModelPath, list, s.shared.o.Memo)
+	id, err := layout.Identify(ctx, p, rows, list, s.shared.o.Memo, s.shared.opener.Open)
 	if err != nil {
 		if errors.Is(err, modelfile.ErrChanged) {
 			return nil, err
 		}
 		return nil, fmt.Errorf("%w: %w", request.PassModel, err)
 	}
-	return id, s.loaded.settle(s, p.ModelPath, id, of)
+	return id, s.files.Hashed(p.ModelPath, id, of)
 }
 
-// look finds out how slot files look, and remembers it.
-func (s *served) look(ctx context.Context, store *db.Store, id *identity, note string) (*db.Model, *layout, error) {
-	if err := s.take(ctx); err != nil {
+// learn finds out how slot files look, and remembers it.
+func (s *served) learn(ctx context.Context, store *db.Store, id *layout.Identity, note string) (*db.Model, *layout.Layout, error) {
+	turn, err := s.table.Take(ctx)
+	if err != nil {
 		return nil, nil, err
 	}
-	defer s.give()
+	defer turn.Give()
 	lay, desc, rows, err := s.probe(ctx, id)
 	if err != nil {
 		return nil, nil, err
@@ -179,100 +181,69 @@ func (s *served) look(ctx context.Context, store *db.Store, id *identity, note s
 	if err != nil {
 		return nil, nil, err
 	}
-	value, err := json.Marshal(lay.format)
+	value, err := json.Marshal(lay.Format)
 	if err == nil {
 		err = m.SetNote(ctx, note, value)
 	}
 	if err != nil {
-		s.log.Warn("remembering how slot files look", "err", err)
+		s.shared.log.Warn("remembering how slot files look", "err", err)
 	}
 	return m, lay, nil
 }
 
-// formatNote names the note in which a model remembers how a server's slot files look: everything that was said to the server goes into it.
-func formatNote(a *Arguments, p props) string {
-	h := kv.HashOf(fmt.Sprintf("%q %q %q %d %d", a.args, a.settings, p.Build, p.TotalSlots, p.Defaults.Context))
-	return "llama-server slot files " + h.String()
-}
-
-// recall finds the model of a store that a server runs, if slot files of such a server were seen before.
-func recall(store *db.Store, id *identity, note string) (*db.Model, *layout, error) {
-	for st, err := range store.Models() {
-		if err != nil {
-			return nil, nil, err
-		}
-		if d := st.Descriptor; st.Err != nil || d.Weights != id.desc.Weights || d.Tokenizer != id.desc.Tokenizer || d.Architecture != id.desc.Architecture {
-			continue
-		}
-		m, err := store.Model(st.Fingerprint)
-		if err != nil {
-			return nil, nil, err
-		}
-		value, err := m.Note(note)
-		if err != nil {
-			continue
-		}
-		var format state.FileFormat
-		if err := json.Unmarshal(value, &format); err != nil {
-			return nil, nil, err
-		}
-		desc, lay, err := id.describe(format)
-		if err == nil {
-			desc, err = desc.Normal()
-		}
-		if err != nil || desc.Fingerprint() != st.Fingerprint { // another build, or other arguments
-			continue
-		}
-		return m, lay, nil
-	}
-	return nil, nil, nil
-}
-
 // probe computes a few tokens in a slot without adapters, saves it, and reads how it is laid out and what its rows look like.
-func (s *served) probe(ctx context.Context, id *identity) (*layout, kv.Descriptor, portrait.Portrait, error) {
-	fail := func(err error) (*layout, kv.Descriptor, portrait.Portrait, error) {
+func (s *served) probe(ctx context.Context, id *layout.Identity) (*layout.Layout, kv.Descriptor, portrait.Portrait, error) {
+	fail := func(err error) (*layout.Layout, kv.Descriptor, portrait.Portrait, error) {
 		return nil, kv.Descriptor{}, portrait.Portrait{}, err
 	}
 	tokens, err := s.api.Tokenize(ctx, probePrompt, true)
 	if err != nil {
 		return fail(err)
 	}
-	sl, err := s.lease(ctx, kv.Prompt{Tokens: tokens})
+	sl, err := s.table.Lease(ctx, kv.Prompt{Tokens: tokens})
 	if err != nil {
 		return fail(err)
 	}
-	defer s.release(sl)
-	s.mu.Lock()
-	sl.forget()
-	s.mu.Unlock()
-	if err := s.api.compute(ctx, sl.id, tokens, id.adapters); err != nil {
+	defer s.table.Release(sl)
+	s.table.Forget(sl)
+	if err := s.api.Compute(ctx, sl.ID, tokens, id.Adapters); err != nil {
 		return fail(err)
 	}
-	f, done, err := s.saveSlot(ctx, sl.id)
+	f, done, err := s.reach.save(ctx, sl.ID)
 	if err != nil {
 		return fail(fmt.Errorf("%w: %w", request.PassSlots, err))
 	}
-	defer f.close()
+	defer f.Close()
 	if done.Saved == 0 {
 		return fail(errors.New("a request has cleared the slot meanwhile"))
 	}
-	format, err := learn(f.bytes())
+	format, err := layout.Learn(f.Bytes())
 	if err != nil {
 		return fail(fmt.Errorf("%w: %w", request.PassSlots, err))
 	}
-	desc, lay, err := id.describe(format)
+	desc, lay, err := id.Describe(format)
 	if err != nil {
 		return fail(fmt.Errorf("%w: %w", request.PassModel, err))
 	}
-	file, err := format.Parse(f.bytes())
+	file, err := format.Parse(f.Bytes())
 	if err != nil {
 		return fail(fmt.Errorf("%w: %w", request.PassSlots, err))
 	}
 	if !slices.Equal(file.Tokens, tokens) { // its rows would be taken for those of the probe
 		return fail(errors.New("another request has been in the slot meanwhile"))
 	}
-	if err := s.api.erase(ctx, sl.id); err != nil && !unsupported(err) {
-		s.log.Debug("erasing the slot of the probe", "err", err)
+	if err := s.api.Erase(ctx, sl.ID); err != nil && !api.Unsupported(err) {
+		s.shared.log.Debug("erasing the slot of the probe", "err", err)
 	}
-	return lay, desc, lay.portrait(file), nil
+	return lay, desc, lay.Portrait(file), nil
+}
+
+// reaches tries whether the server reaches the folder of slot files.
+func (s *served) reaches(ctx context.Context) bool {
+	turn, err := s.table.Take(ctx)
+	if err != nil {
+		return true
+	}
+	defer turn.Give()
+	return s.reach.works(ctx)
 }

@@ -8,21 +8,11 @@ import (
 	"github.com/dormousekv/dormouse/db"
 	"github.com/dormousekv/dormouse/kv"
 	"github.com/dormousekv/dormouse/runtimes/internal/portrait"
-	"github.com/dormousekv/dormouse/runtimes/llamacpp/state"
 	"github.com/dormousekv/dormouse/runtimes/llamaserver/internal/request"
 )
 
 // rowsNote is the note in which a model remembers what its rows look like.
 const rowsNote = "llama-server rows of the probe"
-
-// portrait is what is remembered of the rows of a slot file.
-func (lay *layout) portrait(f *state.File) portrait.Portrait {
-	rows := portrait.RowsOf(lay.format.State, f.State)
-	if f.Recurrent != nil {
-		rows = append(rows, portrait.Rows{Name: "the recurrent state", Kind: portrait.Memory, Values: state.Values(kv.F32, f.Recurrent)})
-	}
-	return portrait.From(rows)
-}
 
 // A server that computes other rows than those that are stored under its identity gets a part of the store for itself when it was looked at so
 // often, and is that server still. There are so many parts at most.
@@ -38,7 +28,7 @@ func (s *served) part(ctx context.Context, store *db.Store, desc kv.Descriptor, 
 	for n := 1; n <= maxParts; n++ {
 		if n > 1 {
 			desc.StateFormat = fmt.Sprintf("%s, rows of kind %d", format, n)
-			if !has(store, desc) && s.front.looks(s.api.model, request.PassRows)+1 < sureLooks {
+			if !has(store, desc) && s.shared.refusals.Times(refusedModel{s.api.Model, request.PassRows})+1 < sureLooks {
 				break
 			}
 		}
@@ -48,7 +38,7 @@ func (s *served) part(ctx context.Context, store *db.Store, desc kv.Descriptor, 
 		}
 		if err = s.sameRows(ctx, registered.Model, now); err == nil {
 			if n > 1 {
-				s.log.Warn("the server computes other rows than the first one that was known as it: they are kept apart", "model", registered.Model.Fingerprint(), "because", first)
+				s.shared.log.Warn("the server computes other rows than the first one that was known as it: they are kept apart", "model", registered.Model.Fingerprint(), "because", first)
 			}
 			return registered.Model, nil
 		}
@@ -83,10 +73,10 @@ func (s *served) sameRows(ctx context.Context, m *db.Model, now portrait.Portrai
 	if !ok {
 		err := m.SetNote(ctx, rowsNote, now.Append(nil))
 		switch {
-		case err != nil && s.front.o.Attach != "":
+		case err != nil && s.shared.attached():
 			return fmt.Errorf("%w: remembering what rows look like: %w", request.PassStore, err)
 		case err != nil: // of this server the arguments are known
-			s.log.Warn("remembering what rows look like", "err", err)
+			s.shared.log.Warn("remembering what rows look like", "err", err)
 		}
 		return nil
 	}

@@ -1,121 +1,139 @@
 package llamaserver
 
 import (
+	"context"
 	"fmt"
 	"net/http"
 
-	"github.com/dormousekv/dormouse/db"
 	"github.com/dormousekv/dormouse/kv"
+	"github.com/dormousekv/dormouse/runtimes/llamaserver/internal/answer"
+	"github.com/dormousekv/dormouse/runtimes/llamaserver/internal/api"
 	"github.com/dormousekv/dormouse/runtimes/llamaserver/internal/request"
+	"github.com/dormousekv/dormouse/runtimes/llamaserver/internal/slots"
 )
 
 // sent is a request that is sent to its slot, and what comes of it.
 type sent struct {
 	s      *served
-	m      *db.Model
-	sl     *slot
+	k      *kept
+	sl     *slots.Slot
 	visit  *visit
 	req    *request.Request
 	shape  *request.Shape // nil: it is not told
 	prompt kv.Prompt      // without tokens as long as these are not known
 	plan   *plan
 	x      *exchange
-	before slot // what the slot was, if the server refuses
-	stayed bool // the server took the slot that was leased, as far as one can tell
+	before slots.Slot // what the slot was, if the server refuses
+	stayed bool       // the server took the slot that was leased, as far as one can tell
+}
+
+// clear empties the slot of what the request may not reuse. If it cannot name its slot, it may get any. The caller has the turn.
+func (q *sent) clear(ctx context.Context) error {
+	only := q.sl
+	if !q.req.Endpoint.Pins() {
+		only = nil
+	}
+	_, err := q.k.apart.clear(ctx, only, q.prompt, true)
+	return err
+}
+
+// part finds out where the prompt parts from the nearest one.
+func (q *sent) part(ctx context.Context) {
+	expected, _ := q.plan.reused(answer.Answer{})
+	q.plan.parted = q.k.partings.find(ctx, expected, q.plan.near, q.prompt, q.visit, q.req)
 }
 
 // send sends the request and waits for the end of the answer. The caller has the turn, which is given when the request works in its slot.
-func (k *sent) send(w http.ResponseWriter, r *http.Request, give func()) {
-	s, sl, x, ctx := k.s, k.sl, k.x, r.Context()
-	k.before = s.begun(sl, k.prompt, k.req)
+func (q *sent) send(w http.ResponseWriter, r *http.Request, turn *slots.Turn) {
+	s, sl, x, ctx := q.s, q.sl, q.x, r.Context()
+	q.before = s.table.Begun(sl, q.prompt, q.req)
 	var fields []string
-	if k.req.Endpoint.Pins() {
-		fields = append(fields, fmt.Sprintf(`"id_slot":%d`, sl.id))
+	if q.req.Endpoint.Pins() {
+		fields = append(fields, fmt.Sprintf(`"id_slot":%d`, sl.ID))
 	}
-	if !k.req.Has("cache_prompt") {
+	if !q.req.Has("cache_prompt") {
 		fields = append(fields, `"cache_prompt":true`)
 	}
-	if s.front.o.Attach != "" && !k.req.Has("n_cache_reuse") { // nobody may have seen whether it was started with --cache-reuse
+	if s.shared.attached() && !q.req.Has("n_cache_reuse") { // nobody may have seen whether it was started with --cache-reuse
 		fields = append(fields, `"n_cache_reuse":0`)
 	}
-	body, after := k.req.Body, 0
-	if k.req.Endpoint.Pins() {
-		body = k.req.With(fields...)
+	body, after := q.req.Body, 0
+	if q.req.Endpoint.Pins() {
+		body = q.req.With(fields...)
 	} else {
-		var err error
-		if after, err = s.newest(ctx); err != nil {
-			s.log.Debug("looking at the slots", "err", err)
-		}
+		after = s.look.Newest(ctx)
 	}
 	setBody(r, body)
-	x.header, x.sent = k.plan.header, true
+	x.header, x.sent = q.plan.header, true
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		s.front.forward(w, r, x)
+		x.forward(s.shared.proxy, w, r)
 	}()
-	id := sl.id
-	k.stayed = true
-	var seen []slotState
-	if k.req.Endpoint.Pins() {
-		seen = s.launched(ctx, sl, x.first)
-	} else if k.stayed = s.chosen(ctx, sl, after, x.first) && sl.id == id; !k.stayed {
-		k.before.forget()
+	id := sl.ID
+	q.stayed = true
+	var seen []api.Slot
+	if q.req.Endpoint.Pins() {
+		seen = s.look.Launched(ctx, sl, x.first)
+	} else if q.stayed = s.look.Chosen(ctx, sl, after, x.first) && sl.ID == id; !q.stayed {
+		q.before = q.before.Forgotten()
 	}
-	s.forgetEmptied(ctx, sl, seen)
-	give()
+	s.look.ForgetEmptied(ctx, sl, seen)
+	turn.Give()
 	<-done
 }
 
 // answer is what the server says of its answer.
-func (k *sent) answer() answered {
-	a := readAnswer(k.x.kept)
-	a.known = a.known && k.x.whole // an answer that says how far it is has figures in each of its parts
+func (q *sent) answer() answer.Answer {
+	a := answer.Read(q.x.kept)
+	a.Known = a.Known && q.x.whole // an answer that says how far it is has figures in each of its parts
 	return a
 }
 
 // ended learns from an answer what the slot holds, and whether the server did what was expected. What the prompt is, is known.
-func (k *sent) ended(a answered) {
-	s, sl, p, x, req, prompt := k.s, k.sl, k.plan, k.x, k.req, k.prompt
+func (q *sent) ended(a answer.Answer) {
+	s, sl, p, x, req, prompt := q.s, q.sl, q.plan, q.x, q.req, q.prompt
 	if x.sent && !x.whole {
-		s.mu.Lock()
-		sl.left = true
-		s.mu.Unlock()
+		s.table.Leaves(sl)
 	}
-	s.finished(p, prompt, a)
-	s.disproved(p, a)
-	full := len(prompt.Tokens)+a.decoded >= s.context
-	if !a.known { // the client left
-		full = s.mayShift(req, len(prompt.Tokens))
+	q.k.restorer.finished(p, prompt, a)
+	q.k.restorer.disproved(p, a)
+	full := len(prompt.Tokens)+a.Decoded >= q.k.room
+	if !a.Known { // the client left
+		full = q.mayShift()
 	}
 	if full { // its rows may have been shifted
-		s.mu.Lock()
-		sl.forget()
-		sl.pure = -1
-		s.mu.Unlock()
+		s.table.Soil(sl)
 	}
-	if soiled, _ := s.loaded.soiled(); soiled > 0 && !req.Endpoint.Pins() && !(k.stayed && a.known && a.cached <= max(p.held, p.restored)) {
-		s.mu.Lock()
-		sl.forget() // the server may have gone on with rows that nobody here knows
-		sl.pure = -1
-		s.mu.Unlock()
+	if soiled, _ := s.files.Soiled(); soiled > 0 && !req.Endpoint.Pins() && !(q.stayed && a.Known && a.Cached <= max(p.held, p.restored)) {
+		s.table.Soil(sl) // the server may have gone on with rows that nobody here knows
 	}
-	if x.status >= http.StatusBadRequest && !a.known {
-		s.failed(sl, k.before, x.status)
-	} else if a.known {
-		s.answered(k)
+	if x.status >= http.StatusBadRequest && !a.Known {
+		s.table.Failed(sl, q.before, x.status)
+	} else if a.Known {
+		s.table.Answered(sl, q.shape, p.held > 0 && p.held == len(q.before.Prompt.Tokens), p.restored > 0)
 	}
-	if k.visit != nil { // else nobody asked for it
-		s.completed(k.visit, x, prompt, p, a)
+	if q.visit != nil { // else nobody asked for it
+		q.k.counter.completed(q.visit, x, prompt, p, a)
 	}
-	k.m.Observe(p.observation(prompt, a))
+	q.k.model.Observe(p.observation(prompt, a))
+}
+
+// mayShift reports whether the server may have shifted rows for a request whose end nobody has seen: it does, if it was asked to, when an answer fills
+// the context. Of a server that somebody else has started nobody knows whether it was.
+func (q *sent) mayShift() bool {
+	if !q.s.args.Shifts && !q.s.shared.attached() {
+		return false
+	}
+	most, bounded := q.req.MostTokens()
+	return !bounded || len(q.prompt.Tokens)+most+2 >= q.k.room
 }
 
 // free gives the slot back once the server works in it no more. What was computed for a client that has gone is saved before.
-func (k *sent) free() {
-	if k.x.sent && !k.x.whole {
-		k.s.left(k.sl)
+func (q *sent) free() {
+	if q.x.sent && !q.x.whole {
+		q.k.saver.left(q.sl)
 	}
-	k.s.release(k.sl)
-	k.s.idle(k.sl)
+	q.s.table.Release(q.sl)
+	q.k.saver.idle(q.sl)
 }

@@ -3,17 +3,13 @@ package llamaserver
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"runtime"
 	"slices"
 	"strings"
 	"time"
 
-	"github.com/dormousekv/dormouse/db"
-	"github.com/dormousekv/dormouse/kv"
 	"github.com/dormousekv/dormouse/obs/figures"
-	"github.com/dormousekv/dormouse/runtimes/llamaserver/internal/request"
 )
 
 // Status is how a front is.
@@ -52,24 +48,6 @@ type Count struct {
 	N       int64
 }
 
-// ModelStatus is a model that the server runs.
-type ModelStatus struct {
-	Name        string
-	Fingerprint string // as the store knows it; empty: nothing is kept
-	Refused     string // why nothing is kept
-	Storing     bool   // what a slot had is on its way into the store, or a request on its way into a slot
-	Slots       []SlotStatus
-	Resting     []Resting `json:",omitempty"` // what is left alone for a while
-}
-
-// SlotStatus is a slot as the front knows it.
-type SlotStatus struct {
-	ID      int
-	Busy    bool
-	Tokens  int // that it holds at least
-	Unsaved bool
-}
-
 // Status says how the front is. It asks the file system what is free, and a server that somebody else runs whether it answers.
 func (f *Front) Status(ctx context.Context) (Status, error) {
 	out := Status{Dir: f.o.Dir, Store: "open", Started: f.started.Load(), SlotFiles: f.folder.String()}
@@ -80,15 +58,15 @@ func (f *Front) Status(ctx context.Context) (Status, error) {
 		}
 	}
 	out.Normalized = f.rules.counts()
-	r := f.record.Read()
+	r := f.ledger.record.Read()
 	out.Asked, out.Reused, out.Computed, out.FromStore, out.Unknown, out.Unused, out.Saved, out.Since, out.Rates, out.Recent = r.Asked, r.Reused, r.Computed, r.FromStore, r.Unknown, r.Unused, r.Saved, r.Since, r.Rates, r.Recent
-	out.SavedEver, out.EverSince = f.totals.sum()
+	out.SavedEver, out.EverSince = f.ledger.totals.sum()
 	out.Goroutines = runtime.NumGoroutine()
 	for kind, n := range r.Requests {
 		out.Requests = append(out.Requests, Count{kind.Outcome.String(), kind.Reason, n})
 	}
 	slices.SortFunc(out.Requests, func(a, b Count) int { return cmp.Or(cmp.Compare(b.N, a.N), strings.Compare(a.Reason, b.Reason)) })
-	store, err := f.store()
+	store, err := f.shelf.store()
 	if err != nil {
 		out.Store = err.Error()
 	} else {
@@ -96,7 +74,7 @@ func (f *Front) Status(ctx context.Context) (Status, error) {
 		if err != nil {
 			return out, err
 		}
-		out.Bytes, out.Budget, out.NotStoring = st.DiskBytes, store.Options().Budget, f.notStoring(st)
+		out.Bytes, out.Budget, out.NotStoring = st.DiskBytes, store.Options().Budget, f.shelf.notStoring(st)
 	}
 	for _, s := range f.models() {
 		out.Models = append(out.Models, s.status())
@@ -104,184 +82,45 @@ func (f *Front) Status(ctx context.Context) (Status, error) {
 	return out, nil
 }
 
-func (s *served) status() ModelStatus {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	m := ModelStatus{Name: s.name, Storing: len(s.pending) > 0 || len(s.turn) > 0}
-	if s.model != nil {
-		m.Fingerprint = s.model.Fingerprint().String()
+// Explain gives the last 20 requests that parted early from what was stored, the newest first. ErrNotExplained if Options.Explain is not set.
+func (f *Front) Explain() ([]Explained, error) {
+	if !f.o.Explain {
+		return nil, ErrNotExplained
 	}
-	if err := cmp.Or(s.refused, s.doubt); err != nil {
-		m.Refused = err.Error()
-	}
-	itself := func(kind string) string { return kind }
-	m.Resting = slices.Concat(s.notReused.list(figures.NotReused, itself), s.differ.list(string(request.PassDiffers), itself), s.costs.resting())
-	for _, sl := range s.slots {
-		m.Slots = append(m.Slots, SlotStatus{sl.id, sl.busy, len(sl.prompt.Tokens), sl.unsaved})
-	}
-	return m
+	return f.explained.all(), nil
 }
 
-func (f *Front) models() []*served {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	out := make([]*served, 0, len(f.served))
-	for _, s := range f.served {
-		out = append(out, s)
+// Askers are the programs that have asked for a block since the start, by name: "claude-code, codex". The block is named by the beginning of its key, as package page does.
+func (f *Front) Askers(block string) string { return f.ledger.askers.who(block) }
+
+// Figures says what the front has done, and how it is now, for a page or a scrape.
+func (f *Front) Figures() figures.Front {
+	out := f.ledger.record.Read()
+	out.SavedEver, out.EverSince = f.ledger.totals.sum()
+	if store := f.shelf.db.Load(); store != nil {
+		if st, err := store.Stats(); err == nil {
+			out.NotStoring = f.shelf.notStoring(st)
+		}
+	}
+	out.Restarts = max(0, f.started.Load()-1)
+	if _, err := f.shelf.store(); err != nil {
+		out.Store = err.Error()
+	}
+	for _, s := range f.models() {
+		m := s.status()
+		for _, sl := range m.Slots {
+			out.Slots++
+			if sl.Busy {
+				out.Busy++
+			}
+		}
+		switch {
+		case m.Refused != "":
+			out.Notes = append(out.Notes, figures.Note{Level: figures.Warn, Text: "Nothing is kept of " + m.Name + ": " + m.Refused})
+		}
+		for _, r := range m.Resting {
+			out.Notes = append(out.Notes, figures.Note{Level: figures.Warn, Text: fmt.Sprintf("Of %s, this is left alone for now: %s, since %s. It is tried again after %d requests, or %s.", m.Name, r.Case, figures.Words(r.Reason), r.Requests, r.Within)})
+		}
 	}
 	return out
-}
-
-// Unseen is for [Process.Unseen]: a server that has ended before it ever answered is started once more without a folder for slot files, and then nothing is kept.
-func (f *Front) Unseen() bool {
-	if f.answers.Load() {
-		return false
-	}
-	f.folder.without(fmt.Errorf("with --slot-save-path %s the server ended before it answered, so it was started without: in a sandbox with mounts of its own it may not see that folder: "+
-		"name one that it sees with --slot-dir", f.folder.path))
-	f.log.Warn("the server has ended before it answered: it is started once more without a folder for slot files, which it may not see", "folder", f.folder.path)
-	return true
-}
-
-// SlotFolder is the folder that the server needs as its --slot-save-path.
-func (f *Front) SlotFolder() string { return f.folder.path }
-
-// Store is the store, or nil while there is none. It is the front's to close.
-func (f *Front) Store() *db.Store { return f.db.Load() }
-
-// Purge says what to delete. Exactly one field is set.
-type Purge struct {
-	Model string // by name, by fingerprint, or by what one fingerprint alone begins with
-	Key   string // what requests with this API key alone have stored (Options.ScopeByKey)
-	All   bool
-}
-
-// Purged says what a purge deleted.
-type Purged struct {
-	Models   int
-	Sessions int   // files of conversations
-	Bytes    int64 // of stored records, and of these files
-}
-
-// ErrPurge is returned for a Purge that says nothing, or too much.
-var ErrPurge = errors.New("say what to purge: a model, an API key, or all")
-
-// Purge deletes what is stored, for good: it is in no file when Purge returns. A [*NothingError] says that nothing was stored of it.
-func (f *Front) Purge(ctx context.Context, p Purge) (out Purged, err error) {
-	said := 0
-	for _, b := range []bool{p.Model != "", p.Key != "", p.All} {
-		if b {
-			said++
-		}
-	}
-	if said != 1 {
-		return out, ErrPurge
-	}
-	store, err := f.store()
-	if err != nil {
-		return out, err
-	}
-	f.warming.drop(func(j *warmJob) bool { return p.All || p.Model != "" || p.Key == j.keep.Key }) // or it would be computed again
-	resume := f.still(ctx)
-	defer resume()
-	f.reset() // what slots hold of it is not stored again
-	f.keepTotals(ctx)
-	out, err = PurgeStore(ctx, store, p)
-	f.recall(store)
-	f.explained.empty()
-	f.reset() // who has looked at the model meanwhile
-	f.eraseSlots(ctx)
-	f.folder.spare.empty()
-	return out, err
-}
-
-// PurgeStore purges a store that no front has open. It returns a [*NothingError] where nothing is stored of the model or the API key.
-func PurgeStore(ctx context.Context, store *db.Store, p Purge) (out Purged, err error) {
-	if p.Key != "" {
-		took, err := store.DeleteScope(ctx, ScopeOfKey(p.Key))
-		out.Sessions, out.Bytes = took.Sessions, took.Bytes
-		if err == nil {
-			err = store.Sync(ctx)
-		}
-		if err == nil && took == (db.Deleted{}) {
-			err = nothing(ctx, store, "nothing is stored with this API key")
-		}
-		return out, err
-	}
-	models, err := db.Collect(store.Models())
-	if err != nil {
-		return out, err
-	}
-	chosen, err := p.models(models)
-	if err != nil {
-		return out, err
-	}
-	if !p.All && len(chosen) == 0 {
-		return out, nothing(ctx, store, "no model %q is stored", p.Model)
-	}
-	for _, m := range models {
-		if chosen[m.Fingerprint] {
-			if err := store.Retire(ctx, m.Fingerprint); err != nil {
-				return out, err
-			}
-			out.Models++
-			out.Bytes += m.Bytes
-		}
-	}
-	if p.All {
-		sessions, err := db.Collect(store.Sessions(ctx))
-		if err != nil {
-			return out, err
-		}
-		for _, x := range sessions {
-			took, err := store.DeleteScopeID(ctx, x.Scope)
-			out.Sessions += took.Sessions
-			out.Bytes += took.Bytes
-			if err != nil {
-				return out, err
-			}
-		}
-	}
-	return out, store.Sync(ctx)
-}
-
-// models are those of the stored ones that a purge is about.
-func (p *Purge) models(stored []db.ModelStats) (map[kv.Fingerprint]bool, error) {
-	chosen := map[kv.Fingerprint]bool{}
-	for _, m := range stored {
-		if p.All || m.Descriptor.Name == p.Model || m.Fingerprint.String() == p.Model {
-			chosen[m.Fingerprint] = true
-		}
-	}
-	if p.All || len(chosen) > 0 {
-		return chosen, nil
-	}
-	for _, m := range stored {
-		if len(p.Model) >= leastPrefix && strings.HasPrefix(m.Fingerprint.String(), p.Model) {
-			chosen[m.Fingerprint] = true
-		}
-	}
-	if len(chosen) <= 1 {
-		return chosen, nil
-	}
-	return nil, fmt.Errorf("%d models have fingerprints that begin with %q: write more of it", len(chosen), p.Model)
-}
-
-// leastPrefix is how many letters of a fingerprint name a model, if no other begins so.
-const leastPrefix = 4
-
-// eraseSlots empties the idle slots.
-func (f *Front) eraseSlots(ctx context.Context) {
-	a := f.api("")
-	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
-	defer cancel()
-	list, err := a.slots(ctx)
-	if err != nil {
-		return
-	}
-	for _, st := range list {
-		if !st.Processing {
-			a.erase(ctx, st.ID)
-		}
-	}
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"log/slog"
 	"math"
 	"sync"
 	"time"
@@ -38,12 +39,12 @@ const (
 	totalsEvery = time.Minute // so that a kill costs that much at most
 )
 
-// recall reads what earlier fronts of the store have left.
-func (f *Front) recall(store *db.Store) {
+// recall reads what earlier fronts of the store have left, and returns how fast its models compute.
+func (t *totals) recall(store *db.Store, log *slog.Logger) (rates []figures.Rate) {
 	models, err := db.Collect(store.Models())
 	if err != nil {
-		f.log.Warn("reading the figures of earlier starts", "err", err)
-		return
+		log.Warn("reading the figures of earlier starts", "err", err)
+		return nil
 	}
 	of := map[kv.Fingerprint]*total{}
 	for _, ms := range models {
@@ -55,19 +56,20 @@ func (f *Front) recall(store *db.Store) {
 		if err != nil {
 			continue
 		}
-		t := &total{model: m}
-		if err := json.Unmarshal(b, t); err != nil || t.Saved < 0 || t.Since.IsZero() {
-			f.log.Warn("figures of earlier starts are not understood: they begin anew", "model", ms.Descriptor.Name, "err", err)
+		x := &total{model: m}
+		if err := json.Unmarshal(b, x); err != nil || x.Saved < 0 || x.Since.IsZero() {
+			log.Warn("figures of earlier starts are not understood: they begin anew", "model", ms.Descriptor.Name, "err", err)
 			continue
 		}
-		of[ms.Fingerprint] = t
-		if t.PerSecond > 0 && !math.IsInf(t.PerSecond, 0) && t.Tokens > 0 && t.Measurements > 0 {
-			f.record.Remember(figures.Rate{Model: t.Name, PerSecond: t.PerSecond, Tokens: t.Tokens, Measurements: t.Measurements})
+		of[ms.Fingerprint] = x
+		if x.PerSecond > 0 && !math.IsInf(x.PerSecond, 0) && x.Tokens > 0 && x.Measurements > 0 {
+			rates = append(rates, figures.Rate{Model: x.Name, PerSecond: x.PerSecond, Tokens: x.Tokens, Measurements: x.Measurements})
 		}
 	}
-	f.totals.mu.Lock()
-	f.totals.of = of
-	f.totals.mu.Unlock()
+	t.mu.Lock()
+	t.of = of
+	t.mu.Unlock()
+	return rates
 }
 
 // add adds a request of a model.
@@ -102,15 +104,15 @@ func (t *totals) sum() (saved time.Duration, since time.Time) {
 	return saved, since
 }
 
-// keepTotals writes the notes of models that have changed since.
-func (f *Front) keepTotals(ctx context.Context) {
+// keep writes the notes of models that have changed since, with how fast they compute now.
+func (t *totals) keep(ctx context.Context, now []figures.Rate, log *slog.Logger) {
 	rates := map[string]figures.Rate{}
-	for _, r := range f.record.Read().Rates {
+	for _, r := range now {
 		rates[r.Model] = r
 	}
-	f.totals.mu.Lock()
+	t.mu.Lock()
 	var changed []total
-	for _, x := range f.totals.of {
+	for _, x := range t.of {
 		if x.changed {
 			if r, ok := rates[x.Name]; ok {
 				x.PerSecond, x.Tokens, x.Measurements = r.PerSecond, r.Tokens, r.Measurements
@@ -119,7 +121,7 @@ func (f *Front) keepTotals(ctx context.Context) {
 			changed = append(changed, *x)
 		}
 	}
-	f.totals.mu.Unlock()
+	t.mu.Unlock()
 	for _, x := range changed {
 		b, err := json.Marshal(x)
 		if err == nil {
@@ -128,27 +130,13 @@ func (f *Front) keepTotals(ctx context.Context) {
 		if err == nil {
 			continue
 		}
-		f.log.Debug("keeping figures", "model", x.Name, "err", err)
-		f.totals.mu.Lock()
-		if y := f.totals.of[x.model.Fingerprint()]; y != nil {
+		log.Debug("keeping figures", "model", x.Name, "err", err)
+		t.mu.Lock()
+		if y := t.of[x.model.Fingerprint()]; y != nil {
 			if y.changed = true; errors.Is(err, db.ErrRetired) {
-				delete(f.totals.of, x.model.Fingerprint())
+				delete(t.of, x.model.Fingerprint())
 			}
 		}
-		f.totals.mu.Unlock()
-	}
-}
-
-// keepTotalsOn writes them now and then until the front ends.
-func (f *Front) keepTotalsOn() {
-	tick := time.NewTicker(totalsEvery)
-	defer tick.Stop()
-	for {
-		select {
-		case <-f.ctx.Done():
-			return
-		case <-tick.C:
-			f.keepTotals(f.ctx)
-		}
+		t.mu.Unlock()
 	}
 }

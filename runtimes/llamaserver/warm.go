@@ -134,11 +134,11 @@ func (f *Front) Warm(ctx context.Context, k Keep) (Kept, error) {
 	}
 	out := Kept{Name: k.Name, Pinned: k.Pin, State: fmt.Sprintf("waits until no request has been under way for %v", idleBefore)}
 	s, p, err := f.prefix(ctx, &k, req)
-	_, _, unready := s.ready()
+	_, unready := s.ready()
 	switch {
 	case err == nil:
 		var missing *db.NotStoredError
-		if done, err := s.keep(ctx, &k, p); !errors.As(err, &missing) {
+		if done, err := s.keepAs(ctx, &k, p); !errors.As(err, &missing) {
 			f.warming.drop(func(j *warmJob) bool { return j.keep.Name == k.Name })
 			return done, err
 		}
@@ -213,7 +213,7 @@ func (f *Front) warmNow(ctx context.Context, j *warmJob) (err error) {
 	if err != nil {
 		return inWords(err)
 	}
-	if _, err = s.keep(ctx, &j.keep, p); err == nil {
+	if _, err = s.keepAs(ctx, &j.keep, p); err == nil {
 		return nil // somebody has asked for it meanwhile
 	}
 	if missing := new(db.NotStoredError); !errors.As(err, &missing) {
@@ -238,11 +238,11 @@ func (f *Front) warmNow(ctx context.Context, j *warmJob) (err error) {
 		return err
 	}
 	r.Header.Set("Content-Type", "application/json")
-	v, r := f.arrives(r)
+	v, r := f.ledger.arrives(r, f.args.Prefix)
 	v.own = true
 	key := j.keep.Key
 	if key == "" {
-		key = s.api.key
+		key = s.api.Key
 	}
 	if key != "" {
 		r.Header.Set("Authorization", "Bearer "+key)
@@ -262,6 +262,24 @@ func (f *Front) warmNow(ctx context.Context, j *warmJob) (err error) {
 	if err != nil || ctx.Err() != nil {
 		return errors.Join(err, ctx.Err())
 	}
-	_, err = s.keep(ctx, &j.keep, p)
+	_, err = s.keepAs(ctx, &j.keep, p)
 	return err
+}
+
+// sink takes an answer that nobody reads.
+type sink struct {
+	header http.Header
+	status int
+	said   []byte
+}
+
+func (s *sink) Header() http.Header { return s.header }
+
+func (s *sink) WriteHeader(status int) { s.status = status }
+
+func (s *sink) Write(b []byte) (int, error) {
+	if room := 1000 - len(s.said); room > 0 {
+		s.said = append(s.said, b[:min(room, len(b))]...)
+	}
+	return len(b), nil
 }

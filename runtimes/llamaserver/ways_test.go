@@ -1,4 +1,4 @@
-package llamaserver
+package llamaserver_test
 
 import (
 	"context"
@@ -23,56 +23,59 @@ import (
 	"testing"
 	"time"
 
+	"github.com/dormousekv/dormouse/runtimes/llamaserver"
+	"github.com/dormousekv/dormouse/runtimes/llamaserver/internal/api"
 	"github.com/dormousekv/dormouse/runtimes/llamaserver/internal/request"
+	"github.com/dormousekv/dormouse/runtimes/llamaserver/internal/rig"
 )
 
 // A server that somebody else runs is helped, too; and what others do to its slots meanwhile does no harm.
 func TestAttached(t *testing.T) {
 	slots := t.TempDir()
-	model, err := filepath.Abs(stories)
+	model, err := filepath.Abs(rig.Stories)
 	if err != nil {
 		t.Fatal(err)
 	}
-	base := plain(t, "-m", model, "-c", "2048", "-np", "2", "--slot-save-path", slots)
+	base := rig.Plain(t, "-m", model, "-c", "2048", "-np", "2", "--slot-save-path", slots)
 	u, err := url.Parse(base)
 	if err != nil {
 		t.Fatal(err)
 	}
-	r := &rig{t: t, log: &logged{}}
-	logger := slog.New(slog.NewTextHandler(r.log, &slog.HandlerOptions{Level: slog.LevelDebug}))
+	r := &rig.Rig{T: t, Log: &rig.Log{}}
+	logger := slog.New(slog.NewTextHandler(r.Log, &slog.HandlerOptions{Level: slog.LevelDebug}))
 	dir := filepath.Join(t.TempDir(), "store")
-	if r.front, err = New(u, &Arguments{}, Options{Dir: dir, Attach: base, SlotDir: slots, Logger: logger}); err != nil {
+	if r.Front, err = llamaserver.New(u, &llamaserver.Arguments{}, llamaserver.Options{Dir: dir, Attach: base, SlotDir: slots, Logger: logger}); err != nil {
 		t.Fatal(err)
 	}
-	web := httptest.NewServer(r.front)
-	r.url = web.URL
+	web := httptest.NewServer(r.Front)
+	r.URL = web.URL
 	t.Cleanup(func() {
 		web.Close()
-		if err := r.front.Close(context.Background()); err != nil {
+		if err := r.Front.Close(context.Background()); err != nil {
 			t.Error(err)
 		}
 		if left, _ := os.ReadDir(slots); len(left) > 0 {
 			t.Errorf("the slot folder has %d files left, %s", len(left), left[0].Name())
 		}
 		if t.Failed() {
-			t.Log(r.log)
+			t.Log(r.Log)
 		}
 	})
-	r.front.Prepare()
-	r.settled()
-	first := r.ask("/completion", story("Attached", 8))
-	if first.status != 200 || !strings.HasPrefix(first.header, "miss") {
+	r.Front.Prepare()
+	r.Settled()
+	first := r.Ask("/completion", rig.Story("Attached", 8))
+	if first.Status != 200 || !strings.HasPrefix(first.Header, "miss") {
 		t.Fatalf("the first answer is %+v", first)
 	}
-	r.saved()
+	r.Saved()
 	for i := range 4 { // others use all slots
-		if got := ask(t, context.Background(), base, "/completion", story(strings.Repeat("Others ", i+1), 6)); got.status != 200 {
+		if got := rig.Ask(t, context.Background(), base, "/completion", rig.Story(strings.Repeat("Others ", i+1), 6)); got.Status != 200 {
 			t.Fatalf("without the front: %+v", got)
 		}
 	}
-	again := r.ask("/completion", story("Attached", 8))
-	if !strings.HasPrefix(again.header, "hit") || again.text != first.text || again.a.cached == 0 {
-		t.Errorf("the answer is %q (%s), %d tokens reused; expected %q", again.text, again.header, again.a.cached, first.text)
+	again := r.Ask("/completion", rig.Story("Attached", 8))
+	if !strings.HasPrefix(again.Header, "hit") || again.Text != first.Text || again.A.Cached == 0 {
+		t.Errorf("the answer is %q (%s), %d tokens reused; expected %q", again.Text, again.Header, again.A.Cached, first.Text)
 	}
 }
 
@@ -81,12 +84,12 @@ func TestServerWithTLSAndKey(t *testing.T) {
 	dir := t.TempDir()
 	cert, key := filepath.Join(dir, "cert.pem"), filepath.Join(dir, "key.pem")
 	selfSigned(t, cert, key)
-	r := start(t, Options{}, "-c", "2048", "--ssl-cert-file", cert, "--ssl-key-file", key, "--api-key", "one,two")
-	if got := r.ask("/completion", story("Nobody", 4)); got.status != http.StatusUnauthorized {
+	r := rig.Start(t, llamaserver.Options{}, "-c", "2048", "--ssl-cert-file", cert, "--ssl-key-file", key, "--api-key", "one,two")
+	if got := r.Ask("/completion", rig.Story("Nobody", 4)); got.Status != http.StatusUnauthorized {
 		t.Errorf("without a key: %+v", got)
 	}
-	with := func() reply {
-		req, err := http.NewRequest(http.MethodPost, r.url+"/completion", strings.NewReader(`{"prompt":"`+strings.Repeat("A small dog ran. ", 20)+`","n_predict":4}`))
+	with := func() rig.Reply {
+		req, err := http.NewRequest(http.MethodPost, r.URL+"/completion", strings.NewReader(`{"prompt":"`+strings.Repeat("A small dog ran. ", 20)+`","n_predict":4}`))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -96,14 +99,14 @@ func TestServerWithTLSAndKey(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer resp.Body.Close()
-		return reply{status: resp.StatusCode, header: resp.Header.Get(Header)}
+		return rig.Reply{Status: resp.StatusCode, Header: resp.Header.Get(llamaserver.Header)}
 	}
-	if got := with(); got.status != 200 || !strings.HasPrefix(got.header, "miss") {
+	if got := with(); got.Status != 200 || !strings.HasPrefix(got.Header, "miss") {
 		t.Errorf("with a key: %+v", got)
 	}
-	r.saved()
-	r.killServer()
-	if got := with(); got.status != 200 || !strings.HasPrefix(got.header, "hit") {
+	r.Saved()
+	r.KillServer()
+	if got := with(); got.Status != 200 || !strings.HasPrefix(got.Header, "hit") {
 		t.Errorf("with a key, after a kill: %+v", got)
 	}
 }
@@ -126,8 +129,8 @@ func selfSigned(t *testing.T, cert, key string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	write(t, cert, string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})))
-	write(t, key, string(pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: pk})))
+	rig.WriteFile(t, cert, string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})))
+	rig.WriteFile(t, key, string(pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: pk})))
 	if _, err := tls.LoadX509KeyPair(cert, key); err != nil {
 		t.Fatal(err)
 	}
@@ -149,12 +152,12 @@ func TestAttachedServerStartsAgain(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, port, _ := net.SplitHostPort(at)
-	model, err := filepath.Abs(stories)
+	model, err := filepath.Abs(rig.Stories)
 	if err != nil {
 		t.Fatal(err)
 	}
 	server := func() *exec.Cmd {
-		cmd := exec.Command(program(t), "-t", "1", "-tb", "1", "-m", model, "-c", "2048", "-np", "2", "--port", port, "--slot-save-path", slots)
+		cmd := exec.Command(rig.Program(t), "-t", "1", "-tb", "1", "-m", model, "-c", "2048", "-np", "2", "--port", port, "--slot-save-path", slots)
 		if err := cmd.Start(); err != nil {
 			t.Fatal(err)
 		}
@@ -164,27 +167,27 @@ func TestAttachedServerStartsAgain(t *testing.T) {
 		cmd.Process.Kill()
 		cmd.Wait()
 	}
-	r := &rig{t: t, log: &logged{}}
-	logger := slog.New(slog.NewTextHandler(r.log, &slog.HandlerOptions{Level: slog.LevelDebug}))
-	if r.front, err = New(u, &Arguments{}, Options{Dir: filepath.Join(t.TempDir(), "store"), Attach: base, SlotDir: slots, Logger: logger}); err != nil {
+	r := &rig.Rig{T: t, Log: &rig.Log{}}
+	logger := slog.New(slog.NewTextHandler(r.Log, &slog.HandlerOptions{Level: slog.LevelDebug}))
+	if r.Front, err = llamaserver.New(u, &llamaserver.Arguments{}, llamaserver.Options{Dir: filepath.Join(t.TempDir(), "store"), Attach: base, SlotDir: slots, Logger: logger}); err != nil {
 		t.Fatal(err)
 	}
-	web := httptest.NewServer(r.front)
-	r.url = web.URL
+	web := httptest.NewServer(r.Front)
+	r.URL = web.URL
 	defer func() {
 		web.Close()
-		if err := r.front.Close(context.Background()); err != nil {
+		if err := r.Front.Close(context.Background()); err != nil {
 			t.Error(err)
 		}
 		if t.Failed() {
-			t.Log(r.log)
+			t.Log(r.Log)
 		}
 	}()
-	r.eventually(func() bool { _, err := r.front.store(); return err == nil })
-	r.front.Prepare()
-	s := r.front.servedFor("")
+	r.Eventually(func() bool { return r.Front.Opened(0) == nil })
+	r.Front.Prepare()
+	s := r.Front.Known()
 	up := func() bool {
-		resp, err := http.Get(r.url + "/health")
+		resp, err := http.Get(r.URL + "/health")
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -196,44 +199,44 @@ func TestAttachedServerStartsAgain(t *testing.T) {
 	}
 	cmd := server()
 	defer func() { end(cmd) }()
-	r.eventually(up)
-	r.eventually(func() bool { m, _, _ := s.ready(); return m != nil || s.gone.Load() })
-	if s.gone.Load() {
+	r.Eventually(up)
+	r.Eventually(func() bool { return r.Front.Ready() == nil || s.Gone() })
+	if s.Gone() {
 		t.Error("a look at a server that is starting ended the preparation of its model")
 	}
-	r.settled()
-	if first := r.ask("/completion", story("Attached", 8)); first.status != 200 || !strings.HasPrefix(first.header, "miss") {
+	r.Settled()
+	if first := r.Ask("/completion", rig.Story("Attached", 8)); first.Status != 200 || !strings.HasPrefix(first.Header, "miss") {
 		t.Fatalf("the first answer is %+v", first)
 	}
-	r.saved()
+	r.Saved()
 	end(cmd)
 	cmd = server()
-	direct := &api{base: u, client: http.DefaultClient}
-	r.eventually(func() bool { return direct.health(context.Background()) == nil })
-	if again := r.ask("/completion", story("Attached", 8)); !strings.HasPrefix(again.header, "hit") {
+	direct := &api.Client{Base: u, Client: http.DefaultClient}
+	r.Eventually(func() bool { return direct.Health(context.Background()) == nil })
+	if again := r.Ask("/completion", rig.Story("Attached", 8)); !strings.HasPrefix(again.Header, "hit") {
 		t.Errorf("the first answer of a server that was started again is %+v", again)
 	}
 }
 
 // Whoever names another folder than the server's is told so.
 func TestAttachedWithAnotherFolder(t *testing.T) {
-	model, err := filepath.Abs(stories)
+	model, err := filepath.Abs(rig.Stories)
 	if err != nil {
 		t.Fatal(err)
 	}
-	base := plain(t, "-m", model, "-c", "512", "-np", "1", "--slot-save-path", t.TempDir())
+	base := rig.Plain(t, "-m", model, "-c", "512", "-np", "1", "--slot-save-path", t.TempDir())
 	u, err := url.Parse(base)
 	if err != nil {
 		t.Fatal(err)
 	}
-	front, err := New(u, &Arguments{}, Options{Dir: filepath.Join(t.TempDir(), "store"), Attach: base, SlotDir: t.TempDir()})
+	front, err := llamaserver.New(u, &llamaserver.Arguments{}, llamaserver.Options{Dir: filepath.Join(t.TempDir(), "store"), Attach: base, SlotDir: t.TempDir()})
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer front.Close(context.Background())
-	r := &rig{t: t, front: front, log: &logged{}}
-	r.eventually(func() bool { _, err := front.store(); return err == nil })
-	err = front.servedFor("").prepare(context.Background())
+	r := &rig.Rig{T: t, Front: front, Log: &rig.Log{}}
+	r.Eventually(func() bool { return front.Opened(0) == nil })
+	err = front.PrepareNow(context.Background())
 	if err == nil || !errors.Is(err, request.PassSlots) || !strings.Contains(err.Error(), "--slot-save-path is another folder") {
 		t.Errorf("the front says %v", err)
 	}

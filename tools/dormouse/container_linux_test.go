@@ -62,15 +62,12 @@ func volume(t *testing.T) string {
 // startUnready starts dormouse serve, behind the given words, in a container with such a volume.
 func startUnready(t *testing.T, image, setup string, before []string, flags ...string) *container {
 	t.Helper()
-	server := os.Getenv("DORMOUSE_LLAMA_SERVER")
-	if server == "" {
-		t.Skip("SKIPPED: no llama-server: run tests/llama/server.sh and set DORMOUSE_LLAMA_SERVER to what it prints")
-	}
+	server := realServer(t)
 	self, err := os.Executable()
 	if err != nil {
 		t.Fatal(err)
 	}
-	model, err := filepath.Abs("../../runtimes/llamacpp/testdata/stories260K-f32.gguf")
+	model, err := filepath.Abs(stories)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bytes"
 	"io"
 	"net/http"
 	"os"
@@ -17,16 +16,8 @@ import (
 
 // A request in a file is warmed and pinned by name, listed, found after a kill of both, and taken off again; and a front with rules says in its status what they changed.
 func TestPinAndWarm(t *testing.T) {
-	server := os.Getenv("DORMOUSE_LLAMA_SERVER")
-	if server == "" {
-		t.Skip("SKIPPED: no llama-server: run tests/llama/server.sh and set DORMOUSE_LLAMA_SERVER to what it prints")
-	}
-	dir, err := os.MkdirTemp("", "d") // names of sockets are short
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer os.RemoveAll(dir)
-	t.Setenv("XDG_RUNTIME_DIR", dir)
+	server := withStories(t)
+	dir := socketDir(t)
 	t.Setenv("DORMOUSE_STORE", filepath.Join(dir, "store"))
 	file := filepath.Join(dir, "agent.json")
 	const body = `{"messages": [{"role": "system", "content": "You know everything about dogs, cats, trees and parks.\nCurrent date: 2026-11-28\nCurrent working directory: /home/ann"}, {"role": "user", "content": "Go on."}], "max_tokens": 4}`
@@ -35,16 +26,14 @@ func TestPinAndWarm(t *testing.T) {
 	}
 	dormouse := func(want int, says string, args ...string) string {
 		t.Helper()
-		var out, err bytes.Buffer
-		code := run(t.Context(), args, &out, &err)
-		said := out.String() + err.String()
-		if code != want || !strings.Contains(said, says) {
-			t.Errorf("dormouse %q: %d %q, expected %d and %q", args, code, said, want, says)
+		code, text := said(t, args...)
+		if code != want || !strings.Contains(text, says) {
+			t.Errorf("dormouse %q: %d %q, expected %d and %q", args, code, text, want, says)
 		}
-		return said
+		return text
 	}
 	listening := regexp.MustCompile(`dormouse: (\S+) answers`)
-	line := []string{"--normalize", "opencode,pi", "--listen", "127.0.0.1:0", "--", server, "-m", "../../runtimes/llamacpp/testdata/stories260K-f32.gguf", "-t", "1", "-c", "512", "-np", "1"}
+	line := append([]string{"--normalize", "opencode,pi", "--listen", "127.0.0.1:0", "--"}, server...)
 	ask := func(s *serving) string {
 		t.Helper()
 		s.says("prompts of this model are kept")

@@ -1,8 +1,6 @@
 package main
 
 import (
-	"bytes"
-	"context"
 	"io"
 	"net"
 	"net/http"
@@ -17,69 +15,14 @@ import (
 	"github.com/dormousekv/dormouse/runtimes/llamaserver"
 )
 
-// serving is dormouse serve as a process of its own.
-type serving struct {
-	t   *testing.T
-	cmd *exec.Cmd
-	log *output
-}
-
-func startServe(t *testing.T, args ...string) *serving {
-	t.Helper()
-	self, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
-	s := &serving{t, exec.Command(self, append([]string{"serve"}, args...)...), &output{}}
-	s.cmd.Env = append(os.Environ(), asCommand+"=1")
-	s.cmd.Stdout, s.cmd.Stderr = s.log, s.log
-	if err := s.cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		s.end(os.Kill)
-		if t.Failed() {
-			t.Log(s.log)
-		}
-	})
-	return s
-}
-
-// end ends the process, unless it has ended.
-func (s *serving) end(sig os.Signal) {
-	if s.cmd.ProcessState == nil {
-		s.cmd.Process.Signal(sig)
-		s.cmd.Wait()
-	}
-}
-
-func (s *serving) says(what string) {
-	s.t.Helper()
-	for end := time.Now().Add(time.Minute); !strings.Contains(s.log.String(), what); time.Sleep(10 * time.Millisecond) {
-		if time.Now().After(end) {
-			s.t.Fatalf("it never said %q", what)
-		}
-	}
-}
-
 // A socket file as --host is served as llama-server would: on that file, which is there again after a kill, and gone after an end. What is no socket is
 // not touched, and where somebody answers nobody else does.
 func TestSocketFile(t *testing.T) {
-	server := os.Getenv("DORMOUSE_LLAMA_SERVER")
-	if server == "" {
-		t.Skip("SKIPPED: no llama-server: run tests/llama/server.sh and set DORMOUSE_LLAMA_SERVER to what it prints")
-	}
-	dir, err := os.MkdirTemp("", "d") // names of sockets are short
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer os.RemoveAll(dir)
-	t.Setenv("XDG_RUNTIME_DIR", dir)
+	server := withStories(t)
+	dir := socketDir(t)
 	file := filepath.Join(dir, "x.sock")
-	line := []string{"--store", filepath.Join(t.TempDir(), "store"), "--", server, "-m", "../../runtimes/llamacpp/testdata/stories260K-f32.gguf", "-t", "1", "-c", "512", "-np", "1", "--host", file}
-	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
-		return (&net.Dialer{}).DialContext(ctx, "unix", file)
-	}}}
+	line := append([]string{"--store", filepath.Join(t.TempDir(), "store"), "--"}, append(server, "--host", file)...)
+	client := over(file)
 	for _, sig := range []os.Signal{syscall.SIGKILL, syscall.SIGTERM} {
 		s := startServe(t, line...)
 		s.says("prompts of this model are kept")
@@ -120,15 +63,14 @@ func TestAttachedToNobody(t *testing.T) {
 	slots, store := t.TempDir(), filepath.Join(t.TempDir(), "store")
 	s := startServe(t, "--store", store, "--attach", url, "--slot-dir", slots, "--listen", "127.0.0.1:0")
 	s.says("nobody answers as llama-server at " + url)
-	said := func(args ...string) string {
-		var out, errs bytes.Buffer
-		run(t.Context(), args, &out, &errs)
-		return out.String() + errs.String()
+	dormouse := func(args ...string) string {
+		_, text := said(t, args...)
+		return text
 	}
-	if got := said("status", "--store", store); !strings.Contains(got, "server   does not answer at "+url) {
+	if got := dormouse("status", "--store", store); !strings.Contains(got, "server   does not answer at "+url) {
 		t.Error(got)
 	}
-	if got := said("doctor", "--attach", url, "--slot-dir", slots); !strings.Contains(got, "NOT  server") || !strings.Contains(got, url) {
+	if got := dormouse("doctor", "--attach", url, "--slot-dir", slots); !strings.Contains(got, "NOT  server") || !strings.Contains(got, url) {
 		t.Error(got)
 	}
 	web := &http.Server{Handler: http.NotFoundHandler()} // something that is no llama-server
@@ -137,15 +79,12 @@ func TestAttachedToNobody(t *testing.T) {
 	}
 	go web.Serve(l)
 	defer web.Close()
-	if got := said("status", "--store", store); !strings.Contains(got, "does not answer at "+url) || !strings.Contains(got, "404") {
+	if got := dormouse("status", "--store", store); !strings.Contains(got, "does not answer at "+url) || !strings.Contains(got, "404") {
 		t.Error(got)
 	}
 	web.Close()
-	server := os.Getenv("DORMOUSE_LLAMA_SERVER")
-	if server == "" {
-		t.Skip("SKIPPED: no llama-server: run tests/llama/server.sh and set DORMOUSE_LLAMA_SERVER to what it prints")
-	}
-	model, _ := filepath.Abs("../../runtimes/llamacpp/testdata/stories260K-f32.gguf")
+	server := realServer(t)
+	model, _ := filepath.Abs(stories)
 	_, port, _ := net.SplitHostPort(l.Addr().String())
 	real := exec.Command(server, "-m", model, "-t", "1", "-c", "512", "-np", "1", "--port", port, "--slot-save-path", slots)
 	if err := real.Start(); err != nil {
@@ -156,13 +95,13 @@ func TestAttachedToNobody(t *testing.T) {
 		real.Wait()
 	}()
 	for end := time.Now().Add(time.Minute); ; time.Sleep(20 * time.Millisecond) {
-		if got := said("status", "--store", store); strings.Contains(got, "server   answers at "+url) && strings.Contains(got, "stories260K (") {
+		if got := dormouse("status", "--store", store); strings.Contains(got, "server   answers at "+url) && strings.Contains(got, "stories260K (") {
 			break
 		} else if time.Now().After(end) {
 			t.Fatal(got)
 		}
 	}
-	if got := said("doctor", "--attach", url, "--slot-dir", slots); strings.Contains(got, "NOT") || !strings.Contains(got, "ok   model") {
+	if got := dormouse("doctor", "--attach", url, "--slot-dir", slots); strings.Contains(got, "NOT") || !strings.Contains(got, "ok   model") {
 		t.Error(got)
 	}
 }

@@ -1,6 +1,9 @@
 package rules
 
 import (
+	"bytes"
+	"encoding/json"
+	"slices"
 	"strconv"
 	"unicode/utf16"
 	"unicode/utf8"
@@ -101,4 +104,20 @@ func places(raw []byte, at []int) []int {
 		out = append(out, i)
 	}
 	return out
+}
+
+// add puts something behind a text.
+func (t *text) add(s string) {
+	t.raw = append(slices.Clip(t.raw), escaped(s)...)
+	t.plain += s
+	t.changed = true
+}
+
+// escaped is a text as it stands between the quotes of JSON.
+func escaped(s string) []byte {
+	var b bytes.Buffer
+	enc := json.NewEncoder(&b)
+	enc.SetEscapeHTML(false)
+	enc.Encode(s) // a text can be written
+	return bytes.TrimSuffix(bytes.TrimSpace(b.Bytes())[1:], []byte(`"`))
 }

@@ -38,7 +38,7 @@ func (i Inside) EvictBlocks(n int) (evicted int, err error) {
 
 // NewPut is a put that the caller runs step by step.
 func (i Inside) NewPut(m *catalog.Model, rows kv.Rows, extends *lease.Held, o write.Options) *write.Put {
-	return i.e.Puts.New(i.e.written(m), rows, extends, o)
+	return i.e.Puts.New(written(m), rows, extends, o)
 }
 
 // SetMaxHead changes the longest head of a log file until reset is called.

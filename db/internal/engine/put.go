@@ -3,7 +3,6 @@ package engine
 import (
 	"context"
 	"errors"
-	"fmt"
 	"time"
 
 	"github.com/dormousekv/dormouse/db/internal/catalog"
@@ -30,7 +29,7 @@ const putAttempts = 100
 func (e *Engine) Put(ctx context.Context, m *catalog.Model, p *kv.Prompt, rows kv.Rows, extends *lease.Held, o PutOptions) (sum write.Result, err error) {
 	start := time.Now()
 	defer e.Ledger.PutBegins()()
-	model := e.written(m)
+	model := written(m)
 	gone, retries := 0, e.Space.Retries()
 	var last *write.Put // what it has stored stays while room is made for the rest
 	for again := true; again; {
@@ -64,12 +63,5 @@ func Searched(m *catalog.Model) prefix.Model {
 	return prefix.Model{Fingerprint: m.Fingerprint, Desc: &m.Desc, GroupTensors: m.GroupTensors}
 }
 
-// written is the model as puts know it.
-func (e *Engine) written(m *catalog.Model) write.Model {
-	return write.Model{Model: Searched(m), Registered: func() error {
-		if !e.Catalog.Has(m) {
-			return fmt.Errorf("%w: %s", catalog.ErrRetired, m.Fingerprint)
-		}
-		return nil
-	}}
-}
+// written is a loaded model as puts know it.
+func written(m *catalog.Model) write.Model { return write.Model{Model: Searched(m), Entry: m} }

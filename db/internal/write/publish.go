@@ -3,7 +3,9 @@ package write
 import (
 	"context"
 	"errors"
+	"fmt"
 
+	"github.com/dormousekv/dormouse/db/internal/catalog"
 	"github.com/dormousekv/dormouse/db/internal/commit"
 	"github.com/dormousekv/dormouse/db/internal/oplog"
 	"github.com/dormousekv/dormouse/index"
@@ -64,8 +66,8 @@ func (w *Put) commit(batch []index.Entry) (op oplog.Put, lsn uint64, err error) 
 	defer c.End()
 
 	// Build.
-	if err := w.model.Registered(); err != nil {
-		return op, 0, err
+	if !w.store.Ledger.Catalog.Has(w.model.Entry) {
+		return op, 0, fmt.Errorf("%w: %s", catalog.ErrRetired, w.model.Fingerprint)
 	}
 	if err := w.stillThere(c.Index, batch); err != nil {
 		return op, 0, err

@@ -4,6 +4,7 @@ import (
 	"sync/atomic"
 
 	"github.com/dormousekv/dormouse/db/internal/budget"
+	"github.com/dormousekv/dormouse/db/internal/catalog"
 	"github.com/dormousekv/dormouse/db/internal/commit"
 	"github.com/dormousekv/dormouse/db/internal/filter"
 	"github.com/dormousekv/dormouse/db/internal/lease"
@@ -29,6 +30,5 @@ type Store struct {
 // Model is the model whose rows are put.
 type Model struct {
 	prefix.Model
-	// Registered returns an error if the model was retired.
-	Registered func() error
+	Entry *catalog.Model // what the catalog has of it, until it is retired
 }

@@ -20,7 +20,7 @@ type block struct {
 }
 
 var (
-	quality = []string{"README.md", "docs/embedding.md", "docs/llamacpp.md"}                                                          // they have the table of what a codec costs
+	quality = []string{"docs/embedding.md", "docs/llamacpp.md"}                                                                       // they have the table of what a codec costs
 	pages   = append(quality, "docs/conversations.md", "docs/design.md", "docs/eviction.md", "docs/metrics.md", "docs/operations.md") // all with pieces of Go
 )
 

@@ -78,7 +78,7 @@ func tour(ctx context.Context, dir string, n int, kill bool) (err error) {
 	if err != nil {
 		return err
 	}
-	fmt.Printf("stored %d tokens, %d blocks are new\n", put.Tokens, put.Blocks)
+	fmt.Printf("stored %d tokens, new blocks: %d\n", put.Tokens, put.Blocks)
 	if kill {
 		me, err := os.FindProcess(os.Getpid())
 		if err != nil {

@@ -9,7 +9,7 @@ import (
 	"github.com/dormousekv/dormouse/kv"
 )
 
-// Embedding in 25 lines: match, restore, compute the rest, extend. README.md shows this function.
+// Embedding in 25 lines: match, restore, compute the rest, extend.
 func Example() {
 	ctx := context.Background()
 	dir, _ := os.MkdirTemp("", "dormouse")

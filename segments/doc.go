@@ -13,7 +13,7 @@
 // files end in an error, never in a panic. A full disk is [vfs.ErrNoSpace]; a failed fsync makes all later writes fail.
 //
 // A [Set] is made of files (all segments and what they share), a queue (what must be destroyed, and the leases that may see it) and an appender
-// (where the next record of each model goes). docs/design.md has the order of its locks. Only Reclaim, SegmentsSync, SegmentWipe,
+// (where the next record of each model goes). docs/internals.md has the order of its locks. Only Reclaim, SegmentsSync, SegmentWipe,
 // SegmentSync and SegmentsFolder are held during an fsync, and Appender while a segment is begun.
 //
 // It must not know what is live: it never reads the index or the log, and deletes nothing that it was not told to.

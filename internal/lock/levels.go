@@ -119,5 +119,5 @@ func (IndexFile) place()      {}
 func (Ring) place()           {}
 func (Reads) place()          {}
 
-// Name is a place's name, as the table in docs/design.md has it.
+// Name is a place's name, as the table in docs/internals.md has it.
 func Name(p Place) string { return fmt.Sprintf("%T", p)[len("lock."):] }

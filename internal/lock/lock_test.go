@@ -8,9 +8,9 @@ import (
 	"testing"
 )
 
-// docs/design.md has the table as it is here.
+// docs/internals.md has the table as it is here.
 func TestTableIsInTheManual(t *testing.T) {
-	doc, err := os.ReadFile(filepath.Join("..", "..", "docs", "design.md"))
+	doc, err := os.ReadFile(filepath.Join("..", "..", "docs", "internals.md"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -19,7 +19,7 @@ func TestTableIsInTheManual(t *testing.T) {
 		fmt.Fprintf(&want, "| %d | `%s` | %s |\n", i+1, Name(x.Place), x.Use)
 	}
 	if !strings.Contains(string(doc), want.String()) {
-		t.Errorf("docs/design.md does not have these lines one after the other:\n%s", want.String())
+		t.Errorf("docs/internals.md does not have these lines one after the other:\n%s", want.String())
 	}
 }
 

@@ -7,10 +7,10 @@ import (
 	"testing"
 )
 
-// The numbers of section 12 of the design are what their formulas give.
+// The numbers that docs/decisions.md puts right are what their formulas give.
 func TestNumbersThatAreOftenGivenWrongly(t *testing.T) {
-	_, section, _ := strings.Cut(page(t, "docs/design.md"), "\n## 12. ")
-	section, _, _ = strings.Cut(section, "\n## 13. ")
+	_, section, _ := strings.Cut(page(t, "docs/decisions.md"), "\n## Numbers that are often given wrongly\n")
+	section, _, _ = strings.Cut(section, "\n## ")
 	bits := func(n, p float64) float64 { return math.Ceil(-n * math.Log(p) / (math.Ln2 * math.Ln2)) }
 	keys := func(m, p, k float64) float64 { return math.Floor(-m / k * math.Log(1-math.Pow(p, 1/k))) }
 	const token = 2 * 32 * 32 * 128 * 2 // Llama-2-7B in f16: K and V x layers x heads x head_dim x bytes
@@ -26,7 +26,7 @@ func TestNumbersThatAreOftenGivenWrongly(t *testing.T) {
 		{"4,096 tokens in q8_0", thousands(4096*token*34/64/(1<<20)) + " MiB"},
 	} {
 		if !strings.Contains(section, x.want) {
-			t.Errorf("docs/design.md, section 12: %s: %s is not there", x.what, x.want)
+			t.Errorf("docs/decisions.md: %s: %s is not there", x.what, x.want)
 		}
 	}
 }

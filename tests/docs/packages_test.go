@@ -10,15 +10,15 @@ import (
 	"testing"
 )
 
-// The map of the packages in the design says what each package that db is made of imports of ours, beside kv, and all of them are on it.
+// The map of the packages says what each package that db is made of imports of ours, beside kv, and all of them are on it.
 func TestMapOfThePackages(t *testing.T) {
-	page, err := os.ReadFile("../../docs/design.md")
+	page, err := os.ReadFile("../../docs/internals.md")
 	if err != nil {
 		t.Fatal(err)
 	}
 	_, inner, found := strings.Cut(string(page), "\ndb/internal/ ")
 	if !found {
-		t.Fatal("docs/design.md has no map of db/internal/")
+		t.Fatal("docs/internals.md has no map of db/internal/")
 	}
 	said := map[string]string{}
 	for _, m := range regexp.MustCompile(`(?m)^  (\w+)/ .*-> (.*)$`).FindAllStringSubmatch(inner, -1) {
@@ -56,15 +56,15 @@ func TestMapOfThePackages(t *testing.T) {
 // So it does for the packages outside: what each imports of ours, but for what only it or all of them may use, internal/. That of db itself is a
 // sentence.
 func TestMapOfTheOuterPackages(t *testing.T) {
-	page, err := os.ReadFile("../../docs/design.md")
+	page, err := os.ReadFile("../../docs/internals.md")
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, section, _ := strings.Cut(string(page), "\n## 3. Packages\n")
+	_, section, _ := strings.Cut(string(page), "\n## Map\n")
 	_, section, _ = strings.Cut(section, "\n```\n")
 	section, _, found := strings.Cut(section, "\n```\n")
 	if !found {
-		t.Fatal("docs/design.md has no map of the packages")
+		t.Fatal("docs/internals.md has no map of the packages")
 	}
 	const module = "github.com/dormousekv/dormouse/"
 	short := func(path string) string {

@@ -20,8 +20,8 @@ type block struct {
 }
 
 var (
-	quality = []string{"README.md", "docs/embedding.md", "docs/llamacpp.md"}                                                          // they have the table of what a codec costs
-	pages   = append(quality, "docs/conversations.md", "docs/design.md", "docs/eviction.md", "docs/metrics.md", "docs/operations.md") // all with pieces of Go
+	quality = []string{"docs/embedding.md", "docs/llamacpp.md"}                                                     // they have the table of what a codec costs
+	pages   = append(quality, "docs/conversations.md", "docs/eviction.md", "docs/metrics.md", "docs/operations.md") // all with pieces of Go
 )
 
 // blocks are the fenced blocks of a page in a language; "" is a block without one.

@@ -45,7 +45,7 @@ type searcher struct {
 	err          error
 }
 
-// find returns how many leading blocks of the prompt are stored. A stored block's prefix is stored: see docs/design.md, section 9.
+// find returns how many leading blocks of the prompt are stored. A stored block's prefix is stored: docs/design.md says why.
 func (s *searcher) find(p *kv.Prompt) int {
 	s.chain.Reset(s.store.hasher, s.store.model, s.store.blockTokens, p)
 	if !s.coarse.MayContain(s.chain.Opening()) {

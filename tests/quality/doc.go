@@ -1,5 +1,5 @@
 // Quality measures what a codec costs: how far the predictions of real models are from those of a context that was never closed,
-// after its f16 cache was stored and restored. It prints the tables of docs/llamacpp.md, of which README has a part.
+// after its f16 cache was stored and restored. It prints the tables of docs/llamacpp.md, of which docs/embedding.md has a part.
 //
 //	bash tests/llama/fetch.sh && . .cache/llama/env.sh
 //	go run ./tests/quality

@@ -8,5 +8,5 @@
 // (the budget), evict.go (what goes next), reclaim.go and rewrite.go (bytes given back), put.go (what package write needs), delete.go,
 // reader.go (read-only), counters.go (what db.Stats shows).
 //
-// docs/design.md has its locks in their order; a build tag checks it.
+// docs/internals.md has its locks in their order; a build tag checks it.
 package engine

@@ -1,5 +1,5 @@
 // Density measures what a compressor behind a codec would save, and what it would cost a restore, on the K and V rows of real
-// models. It prints the table of docs/performance.md.
+// models. It prints the rows of which docs/performance.md has the ranges.
 //
 //	bash tests/llama/fetch.sh && . .cache/llama/env.sh
 //	go run ./tests/density

@@ -54,7 +54,7 @@ typedef enum dormouse_status {
 	DORMOUSE_ERR_NOT_FOUND = 16,   /* no ref, or model, of that name; no store to open read-only */
 	DORMOUSE_ERR_RETIRED = 17,     /* the model was retired */
 	DORMOUSE_ERR_LIMIT = 18,       /* too large, or too many */
-	DORMOUSE_ERR_NOT_DESTROYED = 19, /* all is done, but some deleted bytes could not be destroyed yet */
+	DORMOUSE_ERR_NOT_DESTROYED = 19, /* all is done, but some deleted bytes could not be destroyed, or live ones moved, yet: a match is open, or a file is in use */
 	DORMOUSE_ERR_PROMPT = 20,      /* the prompt contradicts itself */
 	DORMOUSE_ERR_ROWS = 21,        /* rows do not fit the model's tensors, or their memory cannot be read or written */
 	DORMOUSE_ERR_DESCRIPTOR = 22,  /* the model's descriptor is refused */
@@ -174,6 +174,20 @@ typedef struct dormouse_ref_options {
 	int64_t ttl_ms;   /* 0: for ever */
 } dormouse_ref_options;
 
+/* Which segments dormouse_compact rewrites. */
+typedef struct dormouse_compact_options {
+	size_t size;
+	double live_share; /* those with a smaller share of live bytes; 0: one half */
+	int32_t all;       /* 1: every one to which nothing is appended */
+} dormouse_compact_options;
+
+typedef struct dormouse_compacted {
+	size_t size;
+	size_t segments, records; /* rewritten, moved */
+	int64_t bytes;            /* moved */
+	int64_t before, after;    /* what all files take */
+} dormouse_compacted;
+
 #ifdef __cplusplus
 extern "C++" { /* a list in braces that ends early is a warning in C++ */
 template <class T> inline T dormouse_init_() {
@@ -204,7 +218,8 @@ DORMOUSE_API dormouse_status dormouse_set_log(dormouse_log_fn fn, void *user);
 
 /* Opens, or makes, the store in a folder. options is a JSON object, or null: {"budget": bytes, "min_free": bytes, "max_blocks": n, "durability": "process"
  * or "power", "codec": "q8_0", "compression": "zstd", "segment_bytes": n, "checkpoint_ms": n, "checkpoint_bytes": n, "read_only": false,
- * "allow_shared_dir": false}. A name that is not known is refused. */
+ * "allow_shared_dir": false, "eviction": "lru", "fifo", "cost-aware" or "depth-cap", "depth_cap": tokens, "high_water": 0.7, "low_water": 0.6}. A name that is
+ * not known is refused. The water marks are shares of what pinned refs leave of the budget: above the high one, eviction starts in the background and goes down to the low one. */
 DORMOUSE_API dormouse_status dormouse_open(const char *dir, const char *options, const dormouse_call *call, dormouse_store *out);
 /* Closes a store, and the handles of its models. DORMOUSE_ERR_LEASED while a match is open, DORMOUSE_ERR_BUSY while a call is at work
  * on a llama.cpp context of it: the store stays open then. Of two calls at the same time the second waits, and is DORMOUSE_ERR_HANDLE if the first has closed it. */
@@ -220,8 +235,22 @@ DORMOUSE_API dormouse_status dormouse_pressure(dormouse_store s, int32_t level, 
 DORMOUSE_API dormouse_status dormouse_sync(dormouse_store s, const dormouse_call *call);
 /* Compares every byte of every file. The report is JSON, in the caller's buffer of cap bytes; needed, which may be null, is set to what it takes. */
 DORMOUSE_API dormouse_status dormouse_verify(dormouse_store s, const dormouse_call *call, char *report, size_t cap, size_t *needed);
-/* Figures of the store as JSON, in the caller's buffer. */
+/* Figures of the store as JSON, in the caller's buffer: "budget" and what of it is used, "disk_bytes", among them, and all in a few lines of "text". */
 DORMOUSE_API dormouse_status dormouse_stats(dormouse_store s, char *json, size_t cap, size_t *needed);
+/* The models of the store by name, the newest version of each name first, as a JSON array: [{"name": "…", "fingerprint": 32 digits, "latest": true, "blocks": n,
+ * "records": n, "bytes": n, "error": why the descriptor cannot be read, or ""}, …]. */
+DORMOUSE_API dormouse_status dormouse_models(dormouse_store s, const dormouse_call *call, char *json, size_t cap, size_t *needed);
+/* The refs of the store by name, as a JSON array: [{"name": "…", "model": 32 digits, "tokens": n, "stored": true, "pinned": false, "priority": n, "set_ms": n,
+ * "expires_ms": n, "used_ms": n}, …]. Times are milliseconds since 1970; 0: never, or not known. */
+DORMOUSE_API dormouse_status dormouse_refs(dormouse_store s, const dormouse_call *call, char *json, size_t cap, size_t *needed);
+
+/* Makes everything durable that was acknowledged, and moves it from the log to the index. */
+DORMOUSE_API dormouse_status dormouse_checkpoint(dormouse_store s, const dormouse_call *call);
+/* Evicts until the store's files take so many bytes or less. disk_bytes, which may be null, is set to what they take then: more, where the rest is pinned or
+ * in use. */
+DORMOUSE_API dormouse_status dormouse_shrink(dormouse_store s, int64_t bytes, const dormouse_call *call, int64_t *disk_bytes);
+/* Rewrites segments of which little is alive. Nothing is evicted. options and out may be null. */
+DORMOUSE_API dormouse_status dormouse_compact(dormouse_store s, const dormouse_compact_options *options, const dormouse_call *call, dormouse_compacted *out);
 
 /* The hash by which weights and tokenizers are named, as 32 digits and a zero byte. Of a file: of all its bytes; one that is not there, or a folder, is
  * DORMOUSE_ERR_ARGUMENT. */
@@ -236,6 +265,8 @@ DORMOUSE_API dormouse_status dormouse_register(dormouse_store s, const char *des
 DORMOUSE_API dormouse_status dormouse_fingerprint(dormouse_model m, char out[33]);
 /* Gives a model's handle back. The model stays in the store. */
 DORMOUSE_API dormouse_status dormouse_model_close(dormouse_model m);
+/* The model's notes by name, as a JSON array: [{"name": "…", "value": base64}, …]. */
+DORMOUSE_API dormouse_status dormouse_notes(dormouse_model m, const dormouse_call *call, char *json, size_t cap, size_t *needed);
 /* Deletes everything of a model. */
 DORMOUSE_API dormouse_status dormouse_retire(dormouse_model m, const dormouse_call *call);
 
@@ -243,6 +274,12 @@ DORMOUSE_API dormouse_status dormouse_retire(dormouse_model m, const dormouse_ca
 #define DORMOUSE_ALL ((size_t)-1)
 /* How many leading tokens of a prompt are stored, at most limit, without a lease or a trace. */
 DORMOUSE_API dormouse_status dormouse_probe(dormouse_model m, const dormouse_prompt *prompt, size_t limit, const dormouse_call *call, dormouse_restored *out);
+/* Says why a prompt would, or would not, be reused, as JSON: {"text": a few lines, "prompt": n, "tokens": n, "reason": "diverged", "reason_at": n, "blocks":
+ * [{"key": 32 digits, "start": n, "end": n, "shared": true, "groups": ["stored", …]}, …], "elsewhere": [{"name": "…", "fingerprint": 32 digits, "tokens": n, "differs":
+ * [{"field": "…", "have": "…", "want": "…"}, …], "error": ""}, …]}. "elsewhere" are other models that have more of the prompt. It reads every stored byte of the prompt:
+ * a buffer that is too small makes it do so again. */
+DORMOUSE_API dormouse_status dormouse_explain(dormouse_model m, const dormouse_prompt *prompt, size_t limit, const dormouse_call *call, char *json, size_t cap,
+                                              size_t *needed);
 /* Reads the stored prefix ahead, so that a restore soon after finds it in memory. tokens may be null. */
 DORMOUSE_API dormouse_status dormouse_prefetch(dormouse_model m, const dormouse_prompt *prompt, size_t limit, const dormouse_call *call, size_t *tokens);
 /* Finds the longest stored prefix of a prompt and holds on to it until dormouse_match_close. A runtime that needs to evaluate the last token gives

@@ -240,6 +240,15 @@ public:
 		dormouse_prompt p = prefix.c();
 		check(dormouse_set_ref(m, c_text(name), &p, options, call));
 	}
+	// explain says why a prompt would, or would not, be reused: the JSON of dormouse_explain.
+	std::string explain(const Prompt &prompt, size_t limit = DORMOUSE_ALL, const dormouse_call *call = nullptr) const {
+		dormouse_prompt p = prompt.c();
+		return text([&](char *buf, size_t cap, size_t *needed) { return dormouse_explain(m, &p, limit, call, buf, cap, needed); });
+	}
+	// notes are the model's, as the JSON of dormouse_notes.
+	std::string notes(const dormouse_call *call = nullptr) const {
+		return text([this, call](char *buf, size_t cap, size_t *needed) { return dormouse_notes(m, call, buf, cap, needed); });
+	}
 	// retire deletes everything of this model.
 	void retire(const dormouse_call *call = nullptr) { check(dormouse_retire(m, call)); }
 	std::string fingerprint() const {
@@ -290,6 +299,26 @@ public:
 		return out;
 	}
 	std::string stats() const { return text([this](char *buf, size_t cap, size_t *needed) { return dormouse_stats(get(), buf, cap, needed); }); }
+	// models and refs are lists, as JSON.
+	std::string models(const dormouse_call *call = nullptr) const {
+		return text([this, call](char *buf, size_t cap, size_t *needed) { return dormouse_models(get(), call, buf, cap, needed); });
+	}
+	std::string refs(const dormouse_call *call = nullptr) const {
+		return text([this, call](char *buf, size_t cap, size_t *needed) { return dormouse_refs(get(), call, buf, cap, needed); });
+	}
+	void checkpoint(const dormouse_call *call = nullptr) { check(dormouse_checkpoint(get(), call)); }
+	// shrink evicts until the files take so many bytes or less, and gives what they take then.
+	int64_t shrink(int64_t bytes, const dormouse_call *call = nullptr) {
+		int64_t disk_bytes = 0;
+		check(dormouse_shrink(get(), bytes, call, &disk_bytes));
+		return disk_bytes;
+	}
+	// compact rewrites segments of which little is alive.
+	dormouse_compacted compact(const dormouse_compact_options *options = nullptr, const dormouse_call *call = nullptr) {
+		dormouse_compacted out = DORMOUSE_INIT(dormouse_compacted);
+		check(dormouse_compact(get(), options, call, &out));
+		return out;
+	}
 	std::string verify(const dormouse_call *call = nullptr) {
 		return text([this, call](char *buf, size_t cap, size_t *needed) { return dormouse_verify(get(), call, buf, cap, needed); });
 	}

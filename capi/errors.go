@@ -58,6 +58,7 @@ var statuses = []struct {
 	{db.ErrRetired, C.DORMOUSE_ERR_RETIRED},
 	{db.ErrLimit, C.DORMOUSE_ERR_LIMIT},
 	{db.ErrNotDestroyed, C.DORMOUSE_ERR_NOT_DESTROYED},
+	{db.ErrNotMoved, C.DORMOUSE_ERR_NOT_DESTROYED},
 	{kv.ErrPrompt, C.DORMOUSE_ERR_PROMPT},
 	{kv.ErrRows, C.DORMOUSE_ERR_ROWS},
 	{kv.ErrDescriptor, C.DORMOUSE_ERR_DESCRIPTOR},
@@ -92,6 +93,9 @@ func say(e *C.dormouse_error, err error) C.dormouse_status {
 			e.status = C.int32_t(s.status)
 			break
 		}
+	}
+	if errors.As(err, new(*db.PendingError)) {
+		e.status = C.DORMOUSE_ERR_NOT_DESTROYED
 	}
 	e.file[0] = 0
 	var corrupt *db.CorruptError

@@ -391,3 +391,38 @@ dormouse_status dormouse_delete_scope(dormouse_store s, const char *scope, const
 	ENTER();
 	return goDeleteScope(LAST(), s, (char *)scope, (dormouse_call *)call, out);
 }
+
+dormouse_status dormouse_explain(dormouse_model m, const dormouse_prompt *prompt, size_t limit, const dormouse_call *call, char *json, size_t cap, size_t *needed) {
+	ENTER();
+	return goExplain(LAST(), m, (dormouse_prompt *)prompt, limit, (dormouse_call *)call, json, cap, needed);
+}
+
+dormouse_status dormouse_models(dormouse_store s, const dormouse_call *call, char *json, size_t cap, size_t *needed) {
+	ENTER();
+	return goModels(LAST(), s, (dormouse_call *)call, json, cap, needed);
+}
+
+dormouse_status dormouse_refs(dormouse_store s, const dormouse_call *call, char *json, size_t cap, size_t *needed) {
+	ENTER();
+	return goRefs(LAST(), s, (dormouse_call *)call, json, cap, needed);
+}
+
+dormouse_status dormouse_notes(dormouse_model m, const dormouse_call *call, char *json, size_t cap, size_t *needed) {
+	ENTER();
+	return goNotes(LAST(), m, (dormouse_call *)call, json, cap, needed);
+}
+
+dormouse_status dormouse_checkpoint(dormouse_store s, const dormouse_call *call) {
+	ENTER();
+	return goCheckpoint(LAST(), s, (dormouse_call *)call);
+}
+
+dormouse_status dormouse_shrink(dormouse_store s, int64_t bytes, const dormouse_call *call, int64_t *disk_bytes) {
+	ENTER();
+	return goShrink(LAST(), s, bytes, (dormouse_call *)call, disk_bytes);
+}
+
+dormouse_status dormouse_compact(dormouse_store s, const dormouse_compact_options *options, const dormouse_call *call, dormouse_compacted *out) {
+	ENTER();
+	return goCompact(LAST(), s, (dormouse_compact_options *)options, (dormouse_call *)call, out);
+}

@@ -253,6 +253,8 @@ func goStats(e *C.dormouse_error, h C.dormouse_store, buf *C.char, size C.size_t
 			"matches": st.Matches, "hits": st.Hits, "reasons": reasons, "tokens_asked": st.TokensAsked, "tokens_reused": st.TokensReused, "puts": st.Puts,
 			"records": st.Records, "bytes_put": st.BytesPut, "bytes_restored": st.BytesRestored, "evicted": st.Evicted, "deleted": st.Deleted, "damaged": st.Damaged,
 			"checkpoints": st.Checkpoints, "disk_bytes": st.DiskBytes, "live_bytes": st.LiveBytes, "blocks": st.Blocks,
+			"budget": st.Budget, "disk_high_water": st.DiskHighWater, "disk_free": st.DiskFree, "kept_free": st.KeptFree, "full": st.Full,
+			"pending_bytes": st.PendingBytes, "text": st.String(),
 		}, buf, size, needed)
 	})
 }

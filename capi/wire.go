@@ -21,17 +21,21 @@ import (
 
 // wireOptions are the options of dormouse_open.
 type wireOptions struct {
-	Budget          int64  `json:"budget"`
-	MinFree         int64  `json:"min_free"`
-	MaxBlocks       int64  `json:"max_blocks"`
-	Durability      string `json:"durability"`
-	Codec           string `json:"codec"`
-	Compression     string `json:"compression"`
-	SegmentBytes    int64  `json:"segment_bytes"`
-	CheckpointMS    int64  `json:"checkpoint_ms"`
-	CheckpointBytes int64  `json:"checkpoint_bytes"`
-	ReadOnly        bool   `json:"read_only"`
-	AllowSharedDir  bool   `json:"allow_shared_dir"`
+	Budget          int64   `json:"budget"`
+	MinFree         int64   `json:"min_free"`
+	MaxBlocks       int64   `json:"max_blocks"`
+	HighWater       float64 `json:"high_water"`
+	LowWater        float64 `json:"low_water"`
+	Eviction        string  `json:"eviction"`
+	DepthCap        int     `json:"depth_cap"`
+	Durability      string  `json:"durability"`
+	Codec           string  `json:"codec"`
+	Compression     string  `json:"compression"`
+	SegmentBytes    int64   `json:"segment_bytes"`
+	CheckpointMS    int64   `json:"checkpoint_ms"`
+	CheckpointBytes int64   `json:"checkpoint_bytes"`
+	ReadOnly        bool    `json:"read_only"`
+	AllowSharedDir  bool    `json:"allow_shared_dir"`
 }
 
 // strictly decodes JSON that has no names but known ones.
@@ -73,6 +77,8 @@ func expected(t reflect.Type) string {
 		return "true or false"
 	case reflect.Int, reflect.Int64:
 		return "a whole number below 2^63"
+	case reflect.Float64:
+		return "a number"
 	case reflect.Float32:
 		return "a number below 3.4e38"
 	case reflect.String:
@@ -92,7 +98,10 @@ func parseOptions(text string) (o db.Options, err error) {
 	}
 	o = db.Options{
 		Budget: w.Budget, MinFree: w.MinFree, MaxBlocks: w.MaxBlocks, SegmentBytes: w.SegmentBytes, CheckpointBytes: w.CheckpointBytes,
-		ReadOnly: w.ReadOnly, AllowSharedDir: w.AllowSharedDir,
+		HighWater: w.HighWater, LowWater: w.LowWater, ReadOnly: w.ReadOnly, AllowSharedDir: w.AllowSharedDir,
+	}
+	if o.Policy, err = policy(w.Eviction, w.DepthCap); err != nil {
+		return o, err
 	}
 	if o.CheckpointInterval, err = millis("options: checkpoint_ms", w.CheckpointMS); err != nil {
 		return o, err
@@ -111,6 +120,27 @@ func parseOptions(text string) (o db.Options, err error) {
 		return o, badArgument("%v", err)
 	}
 	return o, nil
+}
+
+// policy is the order of eviction of that name.
+func policy(name string, depthCap int) (db.Policy, error) {
+	if depthCap != 0 && name != "depth-cap" {
+		return nil, badArgument("options: depth_cap is %d: expected 0, for eviction is %q and not depth-cap", depthCap, name)
+	}
+	switch name {
+	case "", "lru":
+		return db.LRU(), nil
+	case "fifo":
+		return db.FIFO(), nil
+	case "cost-aware":
+		return db.CostAware(), nil
+	case "depth-cap":
+		if depthCap < 1 {
+			return nil, badArgument("options: depth_cap is %d: expected a number of tokens, at least 1", depthCap)
+		}
+		return db.DepthCap(depthCap), nil
+	}
+	return nil, badArgument("options: eviction %q: expected lru, fifo, cost-aware or depth-cap", name)
 }
 
 // millis is a time in milliseconds, of which Go's clock has 292 years.

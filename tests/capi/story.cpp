@@ -161,6 +161,10 @@ int main(int argc, char **argv) {
 		CHECK(e.status == DORMOUSE_ERR_PROMPT);
 	}
 	model.set_ref("pin", prompt);
+	CHECK(store.refs().find("\"name\":\"pin\"") != std::string::npos && store.models().find(model.fingerprint()) != std::string::npos && model.notes() == "[]");
+	CHECK(model.explain(prompt).find("200 of 200 tokens would be reused") != std::string::npos);
+	store.checkpoint();
+	CHECK(store.shrink(int64_t(1) << 40) > 0 && store.compact().after > 0);
 	store.delete_ref("pin");
 	for (int level = 1; level <= 3; level++) store.pressure(level);
 	CHECK(store.delete_scope("alice").blocks > 0);

@@ -74,7 +74,7 @@ func labelled(kind, name, help string, labels []string, read func(*sample, func(
 func families() []family {
 	return []family{
 		// What was asked of the store.
-		labelled("counter", "store_matches_total", "Lookups by why they found no more; the sum is all lookups.", []string{"reason"}, func(s *sample, emit func(float64, ...string)) {
+		labelled("counter", "store_matches_total", "Lookups, by the reason why no more was found; the sum is all lookups.", []string{"reason"}, func(s *sample, emit func(float64, ...string)) {
 			if s.stats != nil {
 				for code := range db.ReasonCode(kv.ReasonCodes) { // those that were not given, too: rate() needs a 0 to begin at
 					if n := s.stats.Reasons[code]; n > 0 || code != db.NoReason {
@@ -85,7 +85,7 @@ func families() []family {
 		}),
 		counter("hits_total", "Lookups that found something.", func(s *db.Stats) float64 { return float64(s.Hits) }),
 		counter("tokens_asked_total", "Tokens of the prompts that were looked up.", func(s *db.Stats) float64 { return float64(s.TokensAsked) }),
-		counter("tokens_reused_total", "Tokens that restores handed out.", func(s *db.Stats) float64 { return float64(s.TokensReused) }),
+		counter("tokens_reused_total", "Tokens that were restored.", func(s *db.Stats) float64 { return float64(s.TokensReused) }),
 		counter("puts_total", "Puts.", func(s *db.Stats) float64 { return float64(s.Puts) }),
 		counter("put_bytes_total", "Bytes that puts stored.", func(s *db.Stats) float64 { return float64(s.BytesPut) }),
 		counter("restored_bytes_total", "Stored bytes that restores read.", func(s *db.Stats) float64 { return float64(s.BytesRestored) }),
@@ -94,15 +94,15 @@ func families() []family {
 		histogram("put_seconds", "Time of a put.", func(s *db.Stats) (db.Histogram, int, int, int) { return times(s.Put) }),
 
 		// What is stored.
-		labelled("gauge", "store_open", "1 while there is a store that can be used, 0 while there is none, it is suspended or closed.", nil, func(s *sample, emit func(float64, ...string)) {
+		labelled("gauge", "store_open", "1 while a store can be used; 0 if there is none, or it is suspended or closed.", nil, func(s *sample, emit func(float64, ...string)) {
 			emit(bit(s.stats != nil))
 		}),
 		gauge("blocks", "Stored blocks.", func(s *db.Stats) float64 { return float64(s.Blocks) }),
-		gauge("records", "Stored records: of each block one for each group of its model.", func(s *db.Stats) float64 { return float64(s.StoredRecords) }),
+		gauge("records", "Stored records: each block has one for each group of its model.", func(s *db.Stats) float64 { return float64(s.StoredRecords) }),
 		gauge("live_bytes", "Bytes of all stored records.", func(s *db.Stats) float64 { return float64(s.LiveBytes) }),
 		gauge("disk_bytes", "Allocated bytes of all files.", func(s *db.Stats) float64 { return float64(s.DiskBytes) }),
 		gauge("disk_high_water_bytes", "The most that disk_bytes ever was since the store was opened.", func(s *db.Stats) float64 { return float64(s.DiskHighWater) }),
-		gauge("budget_bytes", "What disk_bytes may be.", func(s *db.Stats) float64 { return float64(s.Budget) }),
+		gauge("budget_bytes", "The most that disk_bytes may be.", func(s *db.Stats) float64 { return float64(s.Budget) }),
 		labelled("gauge", "store_model_blocks", "Stored blocks by model.", []string{"model", "fingerprint"}, func(s *sample, emit func(float64, ...string)) {
 			for _, m := range boundModels(s.models) {
 				emit(float64(m.blocks), m.name, m.fingerprint)
@@ -125,7 +125,7 @@ func families() []family {
 		counter("evicted_blocks_total", "Blocks that were evicted.", func(s *db.Stats) float64 { return float64(s.Evicted) }),
 		histogram("eviction_age_seconds", "Time since a block was last used, when it was evicted; to the minute.", func(s *db.Stats) (db.Histogram, int, int, int) { return ages(s.EvictedAge) }),
 		counter("deleted_blocks_total", "Blocks that were deleted.", func(s *db.Stats) float64 { return float64(s.Deleted) }),
-		gauge("pending_bytes", "Bytes of records that are destroyed once no match can see them.", func(s *db.Stats) float64 { return float64(s.PendingBytes) }),
+		gauge("pending_bytes", "Bytes of records that will be destroyed once no match can see them.", func(s *db.Stats) float64 { return float64(s.PendingBytes) }),
 		gauge("open_matches", "Matches that are open.", func(s *db.Stats) float64 { return float64(s.OpenMatches) }),
 		gauge("oldest_lease_seconds", "How long the oldest match has been open; 0 if none is.", func(s *db.Stats) float64 {
 			if s.OldestLease.IsZero() {
@@ -140,12 +140,12 @@ func families() []family {
 		counter("collisions_total", "Keys that belonged to another prefix: report it.", func(s *db.Stats) float64 { return float64(s.Collisions) }),
 		counter("checkpoints_total", "Checkpoints.", func(s *db.Stats) float64 { return float64(s.Checkpoints) }),
 		gauge("last_checkpoint_seconds", "How long the last checkpoint took.", func(s *db.Stats) float64 { return s.LastCheckpoint.Seconds() }),
-		counter("bloom_false_total", "Times that the Bloom filter said maybe of what is not stored.", func(s *db.Stats) float64 { return float64(s.BloomFalse) }),
-		gauge("bloom_false_positive_ratio", "Estimated rate of that.", func(s *db.Stats) float64 { return s.BloomFPR }),
-		gauge("write_amplification_ratio", "Bytes that were appended, copies of compaction included, by bytes that puts stored.", func(s *db.Stats) float64 { return s.WriteAmplification }),
+		counter("bloom_false_total", "Times that the Bloom filter said maybe for a key that is not stored.", func(s *db.Stats) float64 { return float64(s.BloomFalse) }),
+		gauge("bloom_false_positive_ratio", "Estimated rate of such false positives.", func(s *db.Stats) float64 { return s.BloomFPR }),
+		gauge("write_amplification_ratio", "Bytes appended, copies of compaction included, divided by bytes that puts stored.", func(s *db.Stats) float64 { return s.WriteAmplification }),
 
 		// What runtimes tell with Model.Observe.
-		labelled("counter", "turns_total", "Turns that runtimes have told of.", nil, func(s *sample, emit func(float64, ...string)) {
+		labelled("counter", "turns_total", "Turns that runtimes have reported.", nil, func(s *sample, emit func(float64, ...string)) {
 			if s.stats != nil {
 				emit(float64(s.stats.Turns.Observed))
 			}
@@ -179,12 +179,12 @@ func families() []family {
 				}
 			}
 		}),
-		ofFront("counter", "tokens_asked_total", "Tokens of prompts of which it is known what became of them: reused and computed together.", func(f *Front) float64 { return float64(f.Asked) }),
+		ofFront("counter", "tokens_asked_total", "Tokens of prompts whose outcome is known: reused and computed together.", func(f *Front) float64 { return float64(f.Asked) }),
 		ofFront("counter", "tokens_reused_total", "Tokens of prompts that were not computed: from the store, or still in the server's memory.", func(f *Front) float64 { return float64(f.Reused) }),
 		ofFront("counter", "tokens_computed_total", "Tokens of prompts that were computed.", func(f *Front) float64 { return float64(f.Computed) }),
-		ofFront("counter", "tokens_from_store_total", "Tokens of the reused ones that came out of the store.", func(f *Front) float64 { return float64(f.FromStore) }),
-		ofFront("counter", "tokens_unknown_total", "Tokens of prompts of which it is not known what became of them: of cancelled requests, say.", func(f *Front) float64 { return float64(f.Unknown) }),
-		ofFront("counter", "tokens_restored_total", "Tokens that were brought out of the store.", func(f *Front) float64 { return float64(f.Restored) }),
+		ofFront("counter", "tokens_from_store_total", "Reused tokens that came from the store.", func(f *Front) float64 { return float64(f.FromStore) }),
+		ofFront("counter", "tokens_unknown_total", "Tokens of prompts whose outcome is not known, such as cancelled requests.", func(f *Front) float64 { return float64(f.Unknown) }),
+		ofFront("counter", "tokens_restored_total", "Tokens that were restored from the store.", func(f *Front) float64 { return float64(f.Restored) }),
 		ofFront("counter", "tokens_unused_total", "Tokens that were restored but not reused.", func(f *Front) float64 { return float64(f.Unused) }),
 		ofFront("counter", "saved_seconds_total", "Time in which the measured prefill rate would have computed what was restored and used, less lookup and restore.", func(f *Front) float64 { return f.Saved.Seconds() }),
 		ofFront("counter", "lookup_seconds_total", "Time of all lookups.", func(f *Front) float64 { return f.Lookup.Seconds() }),
@@ -198,8 +198,8 @@ func families() []family {
 			}
 		}),
 		ofFront("gauge", "slots", "Slots of the server.", func(f *Front) float64 { return float64(f.Slots) }),
-		ofFront("gauge", "slots_busy", "Slots that are at work.", func(f *Front) float64 { return float64(f.Busy) }),
-		ofFront("counter", "server_restarts_total", "Times that the front has started the server again.", func(f *Front) float64 { return float64(f.Restarts) }),
+		ofFront("gauge", "slots_busy", "Slots that are busy.", func(f *Front) float64 { return float64(f.Busy) }),
+		ofFront("counter", "server_restarts_total", "Times that the front has restarted the server.", func(f *Front) float64 { return float64(f.Restarts) }),
 	}
 }
 

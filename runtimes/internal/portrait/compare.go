@@ -26,7 +26,7 @@ func (s Portrait) comparable(t Portrait) bool {
 		len(s.planes[0].projections) == len(t.planes[0].projections)
 }
 
-// What numerics explain, as a part of a plane's length: docs/llamacpp.md has what was measured. Kernels, flash attention and
+// What numerics explain, as a part of a plane's length: docs/llamacpp-checks.md has what was measured. Kernels, flash attention and
 // releases leave the first layer nearly as it is, and add up from layer to layer, in keys as in values.
 const (
 	mostOfPlane  = 0.35 // of the plane that differs most, whatever the model; where it is of 4 or 5 bits:

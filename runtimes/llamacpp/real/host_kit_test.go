@@ -72,7 +72,7 @@ type holding struct {
 	known  int  // the session knows so many of the tokens
 }
 
-// host is a program that does what it likes between the session's calls, but for what docs/llamacpp.md says that nothing tells.
+// host is a program that does what it likes between the session's calls, but for what docs/llamacpp-checks.md says that nothing tells.
 type host struct {
 	*rig
 	hostCalls

@@ -23,7 +23,7 @@ var errDecodeFails = errors.New("the host's decode function fails")
 
 // A host does whatever it likes between two calls: it evaluates, removes, copies, shifts, divides, keeps, clears, saves and loads states, sets adapters, threads, and
 // attention that is not causal, attaches again, makes contexts with other settings. Whatever it then asks to be stored, and whatever is stored of it: what is restored has the logits of a cold run. It
-// keeps away from what docs/llamacpp.md says that nothing tells, and that only.
+// keeps away from what docs/llamacpp-checks.md says that nothing tells, and that only.
 //
 // DORMOUSE_HOST_AUDITS is how many audits there are in all, DORMOUSE_HOST_SEED where the chance begins.
 func TestHost(t *testing.T) {

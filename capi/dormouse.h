@@ -128,6 +128,8 @@ typedef struct dormouse_piece {
 	size_t count;       /* rows */
 	size_t row_stride;  /* bytes from one row to the next; 0: packed */
 	size_t elem_stride; /* bytes from one element to the next; 0: packed */
+	size_t heads;       /* memory of the shape (heads, rows, values): how many equal parts a row has; row_stride goes from row to row of one head. 0: one */
+	size_t head_stride; /* bytes from one head to the next */
 } dormouse_piece;
 
 /* The rows of the positions first, first+1, … of one tensor, piece after piece; no pieces: this tensor is left out. */
@@ -265,7 +267,7 @@ DORMOUSE_API dormouse_status dormouse_register(dormouse_store s, const char *des
 DORMOUSE_API dormouse_status dormouse_fingerprint(dormouse_model m, char out[33]);
 /* Gives a model's handle back. The model stays in the store. */
 DORMOUSE_API dormouse_status dormouse_model_close(dormouse_model m);
-/* The model's notes by name, as a JSON array: [{"name": "…", "value": base64}, …]. */
+/* The model's notes by name, as a JSON array: [{"name": "…", "value": hexadecimal digits}, …]. */
 DORMOUSE_API dormouse_status dormouse_notes(dormouse_model m, const dormouse_call *call, char *json, size_t cap, size_t *needed);
 /* Deletes everything of a model. */
 DORMOUSE_API dormouse_status dormouse_retire(dormouse_model m, const dormouse_call *call);

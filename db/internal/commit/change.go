@@ -32,14 +32,20 @@ func (l *Ledger) Begin() (*Change, error) {
 	l.mu.Lock()
 	c := &Change{l: l}
 	if err := c.begin(); err != nil {
-		c.End()
 		return nil, l.Damaged(err)
 	}
 	return c, nil
 }
 
-// begin ranks the blocks anew that were used since the last change, in the order in which they were used.
+// begin ranks the blocks anew that were used since the last change, in the order in which they were used. Where it does not get to its end, the change
+// has ended.
 func (c *Change) begin() (err error) {
+	begun := false
+	defer func() {
+		if !begun { // also where the host's policy panics
+			c.End()
+		}
+	}()
 	if err = c.l.Poisoned(); err != nil {
 		return err
 	}
@@ -60,6 +66,7 @@ func (c *Change) begin() (err error) {
 			return err
 		}
 	}
+	begun = true
 	return nil
 }
 

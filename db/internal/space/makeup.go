@@ -37,6 +37,7 @@ func (sp *Space) makeUp(ctx context.Context) {
 		_, err = sp.Checkpoints.ReclaimLocked(ctx, nil)
 	}
 	sp.Ledger.Logger.Info("room was made for the log's files of processes that were killed", "dir", sp.Ledger.Dir, "evicted", evicted, "error", err)
+	sp.Ledger.Damaged(err) // nobody else hears of it
 }
 
 // giveBackAhead gives back the disk blocks that segments have reserved ahead of their records: those of killed processes, where nobody writes

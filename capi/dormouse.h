@@ -265,7 +265,7 @@ DORMOUSE_API dormouse_status dormouse_register(dormouse_store s, const char *des
 DORMOUSE_API dormouse_status dormouse_fingerprint(dormouse_model m, char out[33]);
 /* Gives a model's handle back. The model stays in the store. */
 DORMOUSE_API dormouse_status dormouse_model_close(dormouse_model m);
-/* The model's notes by name, as a JSON array: [{"name": "…", "value": base64}, …]. */
+/* The model's notes by name, as a JSON array: [{"name": "…", "value": hexadecimal digits}, …]. */
 DORMOUSE_API dormouse_status dormouse_notes(dormouse_model m, const dormouse_call *call, char *json, size_t cap, size_t *needed);
 /* Deletes everything of a model. */
 DORMOUSE_API dormouse_status dormouse_retire(dormouse_model m, const dormouse_call *call);

@@ -9,6 +9,7 @@ import "C"
 
 import (
 	"context"
+	"encoding/hex"
 	"time"
 
 	"github.com/dormousekv/dormouse/db"
@@ -147,7 +148,7 @@ func goRefs(e *C.dormouse_error, h C.dormouse_store, c *C.dormouse_call, buf *C.
 
 type wireNote struct {
 	Name  string `json:"name"`
-	Value []byte `json:"value"` // base64
+	Value string `json:"value"` // hexadecimal
 }
 
 //export goNotes
@@ -162,7 +163,7 @@ func goNotes(e *C.dormouse_error, h C.dormouse_model, c *C.dormouse_call, buf *C
 			if err != nil {
 				return err
 			}
-			out = append(out, wireNote{Name: name, Value: value})
+			out = append(out, wireNote{Name: name, Value: hex.EncodeToString(value)})
 		}
 		return giveJSON(out, buf, size, needed)
 	})

@@ -44,13 +44,13 @@ from .errors import (
     WrongPositions,
 )
 from .memory import Adapter, Prompt, Rows, Span
-from .model import Deleted, Match, Model, Plane, Put, Restored
-from .store import Damage, Store, Verified, hash, hash_file, log_to, version
+from .model import Deleted, Elsewhere, Explained, Explanation, Match, Model, Plane, Put, Restored
+from .store import Compacted, Damage, ModelInfo, Ref, Store, Verified, hash, hash_file, log_to, version
 
 __all__ = [
-    "Adapter", "BadArgument", "BadDescriptor", "BadPrompt", "BadRows", "BadState", "Busy", "Cancel", "Cancelled", "Closed", "Corrupt", "Damage",
-    "DeadlineExceeded", "DecodeFailed", "Deleted", "Denied", "Descriptor", "DormouseError", "Foreign", "Forked", "Group", "InCallback", "Leased", "Limit", "Locked", "Match",
-    "Model", "NoSpace", "NotDestroyed", "NotEmpty", "NotFound", "NotStored", "NotTheModel", "Plane", "Poisoned", "Prompt", "Put", "ReadOnly",
-    "Refused", "Restored", "Retired", "RoPE", "Rows", "SecondCopy", "Span", "Store", "Suspended", "Tensor", "TooLong", "Verified", "Version",
+    "Adapter", "BadArgument", "BadDescriptor", "BadPrompt", "BadRows", "BadState", "Busy", "Cancel", "Cancelled", "Closed", "Compacted", "Corrupt", "Damage",
+    "DeadlineExceeded", "DecodeFailed", "Deleted", "Denied", "Descriptor", "DormouseError", "Elsewhere", "Explained", "Explanation", "Foreign", "Forked", "Group", "InCallback", "Leased", "Limit", "Locked", "Match",
+    "Model", "ModelInfo", "NoSpace", "NotDestroyed", "NotEmpty", "NotFound", "NotStored", "NotTheModel", "Plane", "Poisoned", "Prompt", "Put", "ReadOnly",
+    "Ref", "Refused", "Restored", "Retired", "RoPE", "Rows", "SecondCopy", "Span", "Store", "Suspended", "Tensor", "TooLong", "Verified", "Version",
     "WrongLineage", "WrongPositions", "hash", "hash_file", "log_to", "version",
 ]  # fmt: skip

@@ -4,6 +4,7 @@ a program can import dormouse, fork, and use it then. ctypes gives the GIL back 
 from __future__ import annotations
 
 import ctypes as c
+import json
 import math
 import os
 import threading
@@ -77,6 +78,16 @@ class RefOptions(Sized):
     _fields_ = [("size", c.c_size_t), ("pinned", c.c_int32), ("priority", c.c_int32), ("ttl_ms", c.c_int64)]
 
 
+class CompactOptions(Sized):
+    _fields_ = [("size", c.c_size_t), ("live_share", c.c_double), ("all", c.c_int32)]
+
+
+class Compacted(Sized):
+    _fields_ = [
+        ("size", c.c_size_t), ("segments", c.c_size_t), ("records", c.c_size_t), ("bytes", c.c_int64), ("before", c.c_int64), ("after", c.c_int64),
+    ]  # fmt: skip
+
+
 class Plane(c.Structure):
     _fields_ = [
         ("size", c.c_size_t), ("tensor", c.c_size_t), ("first", c.c_size_t), ("rows", c.c_size_t), ("codec", c.c_char_p),
@@ -96,6 +107,8 @@ _SIGNATURES: dict[str, list[Any]] = {
     "state_bytes": [Handle, _Z, _P], "put": [Handle, _P, _P, _Z, _P, _P, _P], "extend": [Handle, _P, _P, _Z, _P, _P, _P],
     "view": [Handle, VIEW_FN, _P, _P], "set_ref": [Handle, _S, _P, _P, _P], "delete_ref": [Handle, _S, _P], "delete": [Handle, _P, _P, _P],
     "delete_scope": [Handle, _S, _P, _P], "last_error": [_P],
+    "models": [Handle, _P, _P, _Z, _P], "refs": [Handle, _P, _P, _Z, _P], "notes": [Handle, _P, _P, _Z, _P], "explain": [Handle, _P, _Z, _P, _P, _Z, _P],
+    "checkpoint": [Handle, _P], "shrink": [Handle, c.c_int64, _P, _P], "compact": [Handle, _P, _P, _P],
     "llama_attach": [Handle, _P, _P, _S, _S, DECODE_FN, _P, _P, _P], "llama_close": [Handle], "llama_info": [Handle, _P, _Z, _P],
     "llama_model": [Handle, _P], "llama_restore": [Handle, _P, _I, _P, _P], "llama_prefill": [Handle, _P, _Z, _I, _P],
     "llama_save": [Handle, _P, _I, _P, _P], "llama_capture": [Handle, _P, _I, _P], "llama_reset": [Handle, _I],
@@ -147,6 +160,21 @@ def call(name: str, *args: Any) -> None:
     status: int = f(*args)
     if status:
         raise error(library(), status)
+
+
+def json_of(name: str, *args: Any) -> Any:
+    """Calls a function that gives JSON, with a larger buffer when it does not fit."""
+    room = 1 << 16
+    while True:
+        buf, needed = c.create_string_buffer(room), c.c_size_t()
+        try:
+            call(name, *args, buf, room, c.byref(needed))
+        except errors.DormouseError as err:
+            if err.status != errors.BUFFER:
+                raise
+            room = 2 * needed.value
+        else:
+            return json.loads(buf.value)
 
 
 def error(lib: c.CDLL, status: int) -> errors.DormouseError:

@@ -27,7 +27,7 @@ from .errors import DormouseError, WrongLineage
 from .handles import Handle, made
 from .memory import Adapter, Prompt, Tokens, adapters_of, prompt_of
 from .model import Model, Put, Restored
-from .store import _json, hash_file
+from .store import hash_file
 
 if TYPE_CHECKING:
     from .store import Store
@@ -163,7 +163,7 @@ class Session(Handle):
         self._call("llama_trim")
 
     def info(self) -> Info:
-        return Info(**_json("llama_info", self._number()))
+        return Info(**lib.json_of("llama_info", self._number()))
 
     def model(self) -> Model:
         """The context's model: for probe, set_ref, delete and retire. Its rows are llama.cpp's."""

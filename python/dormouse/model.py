@@ -60,6 +60,44 @@ class Deleted:
 
 
 @dataclass(frozen=True)
+class Explained:
+    """A block of the matched prefix: the tokens [start, end). groups are "stored", "missing", "damaged", … for each group of the model."""
+
+    key: str
+    start: int
+    end: int
+    shared: bool
+    groups: list[str]
+
+
+@dataclass(frozen=True)
+class Elsewhere:
+    """Another model that has more of the prompt. differs are fields with their value there and here: (field, have, want)."""
+
+    name: str
+    fingerprint: str
+    tokens: int
+    differs: list[tuple[str, str, str]]
+    error: str
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """How much of a prompt would be reused, and what stands in the way of more. str() says it in a few lines."""
+
+    text: str
+    prompt: int
+    tokens: int
+    reason: str
+    reason_at: int
+    blocks: list[Explained]
+    elsewhere: list[Elsewhere]
+
+    def __str__(self) -> str:
+        return self.text
+
+
+@dataclass(frozen=True)
 class Plane:
     """A plane of a stored block: positions [first, first+rows) of tensor, as they lie in the file."""
 
@@ -109,6 +147,23 @@ class Model(Handle):
             p, most = prompt_of(hold, prompt, limit)
             lib.call("probe", self._number(), c.byref(p), most, lib.limits(timeout, cancel), c.byref(out))
         return Restored.of(out)
+
+    def explain(self, prompt: Prompt | Tokens, limit: int | None = None, *, timeout: float | None = None, cancel: lib.Cancel | None = None) -> Explanation:
+        """Says why a prompt would, or would not, be reused. It reads every stored byte of the prompt."""
+        with ExitStack() as hold:
+            p, most = prompt_of(hold, prompt, limit)
+            got = lib.json_of("explain", self._number(), c.byref(p), most, lib.limits(timeout, cancel))
+        blocks = [Explained(**b) for b in got.pop("blocks")]
+        elsewhere = [
+            Elsewhere(m["name"], m["fingerprint"], m["tokens"], [(d["field"], d["have"], d["want"]) for d in m["differs"]], m["error"])
+            for m in got.pop("elsewhere")
+        ]
+        return Explanation(**got, blocks=blocks, elsewhere=elsewhere)
+
+    def notes(self, *, timeout: float | None = None, cancel: lib.Cancel | None = None) -> dict[str, bytes]:
+        """The model's notes by name: what a runtime keeps with it."""
+        got = lib.json_of("notes", self._number(), lib.limits(timeout, cancel))
+        return {n["name"]: bytes.fromhex(n["value"]) for n in got}
 
     def prefetch(self, prompt: Prompt | Tokens, limit: int | None = None, *, timeout: float | None = None, cancel: lib.Cancel | None = None) -> int:
         """Reads the stored prefix ahead, so that a restore soon after finds it in memory. Gives its tokens."""

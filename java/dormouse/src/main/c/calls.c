@@ -81,8 +81,22 @@ NATIVE(void, pressure)(JNIEnv *env, jclass c, jlong store, jint level, jlong ms,
 	check(env, dormouse_pressure(STORE(store), level, limits(&g)));
 }
 
+/* What gives a text: a function of dormouse.h by its number here, which is that of Native.Says. */
+enum { STATS, VERIFY, MODELS, REFS, NOTES, EXPLAIN };
+
+static dormouse_status says(jint what, jlong handle, const dormouse_prompt *prompt, jint limit, const given *g, char *buf, size_t room, size_t *needed) {
+	switch (what) {
+	case STATS: return dormouse_stats(STORE(handle), buf, room, needed);
+	case VERIFY: return dormouse_verify(STORE(handle), limits(g), buf, room, needed);
+	case MODELS: return dormouse_models(STORE(handle), limits(g), buf, room, needed);
+	case REFS: return dormouse_refs(STORE(handle), limits(g), buf, room, needed);
+	case NOTES: return dormouse_notes(MODEL(handle), limits(g), buf, room, needed);
+	default: return dormouse_explain(MODEL(handle), prompt, (size_t)limit, limits(g), buf, room, needed);
+	}
+}
+
 /* A text of the library's, in a larger buffer if it does not fit. */
-static jbyteArray report(JNIEnv *env, jlong store, const given *g, int verify) {
+static jbyteArray report(JNIEnv *env, jint what, jlong handle, const dormouse_prompt *prompt, jint limit, const given *g) {
 	size_t room = 1 << 14, needed = 0;
 	for (;;) {
 		char *buf = malloc(room);
@@ -92,7 +106,7 @@ static jbyteArray report(JNIEnv *env, jlong store, const given *g, int verify) {
 			throw_new(env, "java/lang/OutOfMemoryError", "dormouse: no memory for a report");
 			return NULL;
 		}
-		status = verify ? dormouse_verify(STORE(store), limits(g), buf, room, &needed) : dormouse_stats(STORE(store), buf, room, &needed);
+		status = says(what, handle, prompt, limit, g, buf, room, &needed);
 		if (status == DORMOUSE_OK) out = bytes_of(env, buf, needed - 1);
 		free(buf);
 		if (status != DORMOUSE_ERR_BUFFER) {
@@ -103,14 +117,39 @@ static jbyteArray report(JNIEnv *env, jlong store, const given *g, int verify) {
 	}
 }
 
-NATIVE(jbyteArray, verify)(JNIEnv *env, jclass c, jlong store, jlong ms, jobject cancel) {
+NATIVE(jbyteArray, say)(JNIEnv *env, jclass c, jint what, jlong handle, jlong ms, jobject cancel) {
 	given g = begin(env, ms, cancel);
-	return report(env, store, &g, 1);
+	return report(env, what, handle, NULL, 0, &g);
 }
 
-NATIVE(jbyteArray, stats)(JNIEnv *env, jclass c, jlong store) {
-	given g = begin(env, 0, NULL);
-	return report(env, store, &g, 0);
+NATIVE(jbyteArray, explain)(JNIEnv *env, jclass c, jlong model, jobjectArray prompt, jint limit, jlong ms, jobject cancel) {
+	given g = begin(env, ms, cancel);
+	dormouse_prompt p;
+	jbyteArray out = prompt_of(&g, prompt, &p) ? report(env, EXPLAIN, model, &p, limit, &g) : NULL;
+	free_all(&g);
+	return out;
+}
+
+NATIVE(void, checkpoint)(JNIEnv *env, jclass c, jlong store, jlong ms, jobject cancel) {
+	given g = begin(env, ms, cancel);
+	check(env, dormouse_checkpoint(STORE(store), limits(&g)));
+}
+
+NATIVE(jlong, shrink)(JNIEnv *env, jclass c, jlong store, jlong bytes, jlong ms, jobject cancel) {
+	given g = begin(env, ms, cancel);
+	int64_t disk = 0;
+	check(env, dormouse_shrink(STORE(store), bytes, limits(&g), &disk));
+	return disk;
+}
+
+NATIVE(void, compact)(JNIEnv *env, jclass c, jlong store, jdouble live_share, jboolean all, jlong ms, jobject cancel, jlongArray out) {
+	given g = begin(env, ms, cancel);
+	dormouse_compact_options o = DORMOUSE_INIT(dormouse_compact_options);
+	dormouse_compacted d = DORMOUSE_INIT(dormouse_compacted);
+	o.live_share = live_share, o.all = all;
+	if (check(env, dormouse_compact(STORE(store), &o, limits(&g), &d))) {
+		give(env, out, (const jlong[]){ (jlong)d.segments, (jlong)d.records, d.bytes, d.before, d.after }, 5);
+	}
 }
 
 NATIVE(jstring, hash)(JNIEnv *env, jclass c, jbyteArray data) {

@@ -46,6 +46,28 @@ final class Json {
         return (Map<String, Object>) new Json(new String(utf8, java.nio.charset.StandardCharsets.UTF_8)).value();
     }
 
+    /** What hexadecimal digits stand for. */
+    static byte[] bytes(String digits) {
+        byte[] out = new byte[digits.length() / 2];
+        for (int i = 0; i < out.length; i++) {
+            out[i] = (byte) Integer.parseInt(digits.substring(2 * i, 2 * i + 2), 16);
+        }
+        return out;
+    }
+
+    /** An array of objects. */
+    static List<Map<?, ?>> objects(byte[] utf8) {
+        return objects(new Json(new String(utf8, java.nio.charset.StandardCharsets.UTF_8)).value());
+    }
+
+    static List<Map<?, ?>> objects(Object array) {
+        List<Map<?, ?>> all = new ArrayList<>();
+        for (Object o : (List<?>) array) {
+            all.add((Map<?, ?>) o);
+        }
+        return all;
+    }
+
     private char next() {
         while (Character.isWhitespace(text.charAt(at))) {
             at++;

@@ -3,6 +3,8 @@ package io.github.dormousekv;
 import java.nio.ByteBuffer;
 import java.util.ArrayList;
 import java.util.List;
+import java.util.Map;
+import java.util.TreeMap;
 import java.util.concurrent.TimeUnit;
 
 /** A model of a store. Rows are given as one entry a tensor of the descriptor, in its order; null leaves a tensor out. */
@@ -98,6 +100,29 @@ public final class Model extends Handle {
         long[] out = new long[3];
         Native.probe(id(), Library.given("prompt", prompt).packed(), Library.atLeast0("limit", limit), Call.ms(call), call.flag(), out);
         return new Restored(out);
+    }
+
+    /** Says why a prompt would, or would not, be reused. It reads every stored byte of the prompt. */
+    public Explanation explain(Prompt prompt) {
+        return explain(prompt, Library.given("prompt", prompt).length(), Call.UNLIMITED);
+    }
+
+    /** Of at most limit tokens. */
+    public Explanation explain(Prompt prompt, int limit, Call call) {
+        return new Explanation(Json.object(Native.explain(id(), Library.given("prompt", prompt).packed(), Library.atLeast0("limit", limit), Call.ms(call), call.flag())));
+    }
+
+    /** The model's notes by name: what a runtime keeps with it. */
+    public Map<String, byte[]> notes() {
+        return notes(Call.UNLIMITED);
+    }
+
+    public Map<String, byte[]> notes(Call call) {
+        Map<String, byte[]> all = new TreeMap<>();
+        for (Map<?, ?> n : Json.objects(Native.say(Native.NOTES, id(), Call.ms(call), call.flag()))) {
+            all.put((String) n.get("name"), Json.bytes((String) n.get("value")));
+        }
+        return all;
     }
 
     /** Reads the stored prefix ahead, so that a restore soon after finds it in memory. Gives its tokens. */

@@ -43,9 +43,23 @@ final class Native {
 
     static native void pressure(long store, int level, long ms, ByteBuffer cancel);
 
-    static native byte[] verify(long store, long ms, ByteBuffer cancel);
+    /** What {@link #say} gives, by its number in calls.c. The first four are of a store, the next of a model. */
+    static final int STATS = 0;
 
-    static native byte[] stats(long store);
+    static final int VERIFY = 1;
+    static final int MODELS = 2;
+    static final int REFS = 3;
+    static final int NOTES = 4;
+
+    static native byte[] say(int what, long handle, long ms, ByteBuffer cancel);
+
+    static native byte[] explain(long model, Object[] prompt, int limit, long ms, ByteBuffer cancel);
+
+    static native void checkpoint(long store, long ms, ByteBuffer cancel);
+
+    static native long shrink(long store, long bytes, long ms, ByteBuffer cancel);
+
+    static native void compact(long store, double liveShare, boolean all, long ms, ByteBuffer cancel, long[] out);
 
     static native String hash(byte[] data);
 

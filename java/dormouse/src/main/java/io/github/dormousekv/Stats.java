@@ -4,7 +4,7 @@ import java.util.Collections;
 import java.util.Map;
 import java.util.TreeMap;
 
-/** Figures of a store, since it was opened but for the last three. */
+/** Figures of a store: what it did since it was opened, up to checkpoints, and what it holds. toString says it in a few lines. */
 public final class Stats {
     public final long matches;
     public final long hits;
@@ -23,6 +23,19 @@ public final class Stats {
     public final long diskBytes;
     public final long liveBytes;
     public final long blocks;
+    /** What all files may take; diskBytes is what they take. */
+    public final long budget;
+    /** The most that all files ever took. */
+    public final long diskHighWater;
+    /** What is free on the file system; -1 where it does not say. */
+    public final long diskFree;
+    /** What of diskFree the store leaves to others. */
+    public final long keptFree;
+    /** Nothing is stored, whatever is evicted, because keptFree would not be left. */
+    public final boolean full;
+    /** Of what is deleted, and destroyed when no match can see it. */
+    public final long pendingBytes;
+    private final String text;
 
     Stats(Map<String, Object> s) {
         matches = (Long) s.get("matches");
@@ -40,8 +53,20 @@ public final class Stats {
         diskBytes = (Long) s.get("disk_bytes");
         liveBytes = (Long) s.get("live_bytes");
         blocks = (Long) s.get("blocks");
+        budget = (Long) s.get("budget");
+        diskHighWater = (Long) s.get("disk_high_water");
+        diskFree = (Long) s.get("disk_free");
+        keptFree = (Long) s.get("kept_free");
+        full = (Boolean) s.get("full");
+        pendingBytes = (Long) s.get("pending_bytes");
+        text = (String) s.get("text");
         Map<String, Long> why = new TreeMap<>();
         ((Map<?, ?>) s.get("reasons")).forEach((reason, n) -> why.put((String) reason, (Long) n));
         reasons = Collections.unmodifiableMap(why);
+    }
+
+    @Override
+    public String toString() {
+        return text;
     }
 }

@@ -1,7 +1,10 @@
 package io.github.dormousekv;
 
 import java.io.File;
+import java.util.ArrayList;
+import java.util.Collections;
 import java.util.LinkedHashMap;
+import java.util.List;
 import java.util.Map;
 
 /** A folder with the caches of models. One process may have it open at a time, or several read-only. */
@@ -49,6 +52,21 @@ public final class Store extends Handle {
         /** "zstd", … */
         public Options compression(String compression) {
             return set("compression", Json.quoted("compression", compression));
+        }
+
+        /** What is evicted first: "lru", "fifo" or "cost-aware". */
+        public Options eviction(String policy) {
+            return set("eviction", Json.quoted("policy", policy));
+        }
+
+        /** Blocks that end more than so many tokens into their prompt are evicted before all others. */
+        public Options depthCap(int tokens) {
+            return eviction("depth-cap").set("depth_cap", Integer.toString(tokens));
+        }
+
+        /** The shares of the budget between which the background evicts: above high it begins, and goes down to low. */
+        public Options waterMarks(double low, double high) {
+            return set("low_water", Double.toString(low)).set("high_water", Double.toString(high));
         }
 
         public Options segmentBytes(long bytes) {
@@ -156,11 +174,63 @@ public final class Store extends Handle {
     }
 
     public Verified verify(Call call) {
-        return new Verified(Json.object(Native.verify(id(), Call.ms(call), call.flag())));
+        return new Verified(Json.object(Native.say(Native.VERIFY, id(), Call.ms(call), call.flag())));
     }
 
     public Stats stats() {
-        return new Stats(Json.object(Native.stats(id())));
+        return new Stats(Json.object(Native.say(Native.STATS, id(), 0, null)));
+    }
+
+    /** The models of the store by name, the newest version of each name first. */
+    public List<ModelInfo> models() {
+        return models(Call.UNLIMITED);
+    }
+
+    public List<ModelInfo> models(Call call) {
+        List<ModelInfo> all = new ArrayList<>();
+        Json.objects(Native.say(Native.MODELS, id(), Call.ms(call), call.flag())).forEach(m -> all.add(new ModelInfo(m)));
+        return Collections.unmodifiableList(all);
+    }
+
+    /** The refs of the store by name. */
+    public List<Ref> refs() {
+        return refs(Call.UNLIMITED);
+    }
+
+    public List<Ref> refs(Call call) {
+        List<Ref> all = new ArrayList<>();
+        Json.objects(Native.say(Native.REFS, id(), Call.ms(call), call.flag())).forEach(r -> all.add(new Ref(r)));
+        return Collections.unmodifiableList(all);
+    }
+
+    /** Makes everything durable that was put and deleted, and moves it from the log to the index. */
+    public void checkpoint() {
+        checkpoint(Call.UNLIMITED);
+    }
+
+    public void checkpoint(Call call) {
+        Native.checkpoint(id(), Call.ms(call), call.flag());
+    }
+
+    /** Evicts until the store's files take so many bytes or less, and gives what they take then: more, where the rest is pinned or in use. */
+    public long shrink(long bytes) {
+        return shrink(bytes, Call.UNLIMITED);
+    }
+
+    public long shrink(long bytes, Call call) {
+        return Native.shrink(id(), bytes, Call.ms(call), call.flag());
+    }
+
+    /** Rewrites segments of which less than half is alive. Nothing is evicted. */
+    public Compacted compact() {
+        return compact(0, false, Call.UNLIMITED);
+    }
+
+    /** Rewrites segments with a smaller share of live bytes; 0: one half. With all, every one to which nothing is appended. */
+    public Compacted compact(double liveShare, boolean all, Call call) {
+        long[] out = new long[5];
+        Native.compact(id(), liveShare, all, Call.ms(call), call.flag(), out);
+        return new Compacted(out);
     }
 
     /** Takes a name off a prefix. */

@@ -43,6 +43,15 @@ public class NullsTest {
                 all.put(() -> store.resume(null), "call");
                 all.put(() -> store.verify(null), "call");
                 all.put(() -> store.pressure(null), "level");
+                all.put(() -> store.models(null), "call");
+                all.put(() -> store.refs(null), "call");
+                all.put(() -> store.checkpoint(null), "call");
+                all.put(() -> store.shrink(0, null), "call");
+                all.put(() -> store.compact(0, false, null), "call");
+                all.put(() -> model.explain(null), "prompt");
+                all.put(() -> model.explain(p, 3, null), "call");
+                all.put(() -> model.notes(null), "call");
+                all.put(() -> new Store.Options().eviction(null), "policy");
                 all.put(() -> store.deleteRef(null), "name");
                 all.put(() -> store.deleteScope(null), "scope");
                 all.put(() -> model.probe(null), "prompt");

@@ -30,6 +30,9 @@ type Piece struct {
 	Count      int    // rows
 	RowStride  int    // bytes from one row to the next; 0: packed
 	ElemStride int    // bytes from one element to the next; 0: packed. Block types are always packed
+	// Heads splits each row into that many equal parts, HeadStride bytes apart: a runtime's tensor of shape (heads, tokens, values). RowStride is
+	// the way from one row of a head to the next then, 0 if those are packed. 0 and 1 heads: the row is in one part.
+	Heads, HeadStride int
 }
 
 // Count is the number of rows.
@@ -71,7 +74,8 @@ func (r TensorRows) SliceIn(buf []Piece, t Tensor, start, end int) TensorRows {
 // slice returns the rows [from, to) of the piece.
 func (p Piece) slice(t Tensor, from, to int) Piece {
 	stride, _ := p.Strides(t)
-	return Piece{Mem: p.Mem[from*stride:], Count: to - from, RowStride: p.RowStride, ElemStride: p.ElemStride}
+	p.Mem, p.Count = p.Mem[from*stride:], to-from
+	return p
 }
 
 // Strides returns the row and element strides in bytes, with the packed defaults filled in. The element of a block
@@ -82,9 +86,19 @@ func (p Piece) Strides(t Tensor) (row, elem int) {
 		elem = t.DType.GroupBytes()
 	}
 	if row == 0 {
-		row = t.RowBytes()
+		row = t.RowBytes() / max(p.Heads, 1)
 	}
 	return row, elem
+}
+
+// At is the offset in Mem of an element of a row. The element of a block type is its group.
+func (p Piece) At(t Tensor, row, elem int) int {
+	rowStride, elemStride := p.Strides(t)
+	if p.Heads > 1 {
+		each := t.Width / t.DType.Group() / p.Heads
+		return row*rowStride + elem/each*p.HeadStride + elem%each*elemStride
+	}
+	return row*rowStride + elem*elemStride
 }
 
 // Validate checks the memory of r against t, so that no kernel reads or writes outside of it. The error wraps [ErrRows].
@@ -105,29 +119,50 @@ func (r TensorRows) Validate(t Tensor) error {
 			continue
 		}
 		if t.Width == 0 { // a state of any length
-			if p.Count != 1 {
-				return fmt.Errorf("%w: %s: a state is one row, piece %d has %d", ErrRows, t, i, p.Count)
+			if p.Count != 1 || p.Heads != 0 {
+				return fmt.Errorf("%w: %s: a state is one row without heads, piece %d has %d rows and %d heads", ErrRows, t, i, p.Count, p.Heads)
 			}
 			continue
 		}
-		row, elem := p.Strides(t)
-		size := t.DType.GroupBytes()
-		elems := t.Width / t.DType.Group()
-		switch {
-		case row < 0 || elem < 0 || row < size || elem < size:
-			return fmt.Errorf("%w: %s: piece %d has strides of %d and %d bytes, elements have %d", ErrRows, t, i, row, elem, size)
-		case t.DType.Group() > 1 && elem != size:
-			return fmt.Errorf("%w: %s: piece %d: %s rows are packed, element stride is %d", ErrRows, t, i, t.DType, elem)
-		case p.Count > 1 && row < (elems-1)*elem+size && elem < (p.Count-1)*row+size:
-			return fmt.Errorf("%w: %s: piece %d: rows of stride %d and elements of stride %d overlap", ErrRows, t, i, row, elem)
+		if err := p.validate(t, i); err != nil {
+			return err
 		}
-		const limit = math.MaxInt / 4 // keeps the products below from overflowing
-		if row > limit/p.Count || elem > limit/elems {
-			return fmt.Errorf("%w: %s: piece %d: strides too large", ErrRows, t, i)
-		}
-		if need := (p.Count-1)*row + (elems-1)*elem + size; len(p.Mem) < need {
-			return fmt.Errorf("%w: %s: piece %d has %d bytes, its %d rows need %d", ErrRows, t, i, len(p.Mem), p.Count, need)
-		}
+	}
+	return nil
+}
+
+// validate checks the memory of the ith piece, which has rows, of a tensor that has a width.
+func (p Piece) validate(t Tensor, i int) error {
+	size, elems, heads := t.DType.GroupBytes(), t.Width/t.DType.Group(), max(p.Heads, 1)
+	if p.Heads < 0 || elems%heads != 0 {
+		return fmt.Errorf("%w: %s: piece %d has %d heads, a row has %d elements", ErrRows, t, i, p.Heads, elems)
+	}
+	elems /= heads
+	row, elem := p.Strides(t)
+	switch {
+	case row < size || elem < size:
+		return fmt.Errorf("%w: %s: piece %d has strides of %d and %d bytes, elements have %d", ErrRows, t, i, row, elem, size)
+	case t.DType.Group() > 1 && elem != size:
+		return fmt.Errorf("%w: %s: piece %d: %s rows are packed, element stride is %d", ErrRows, t, i, t.DType, elem)
+	}
+	const limit = math.MaxInt / 8 // keeps the products below from overflowing
+	if row > limit/p.Count || elem > limit/elems || heads > 1 && (p.HeadStride < 0 || p.HeadStride > limit/heads) {
+		return fmt.Errorf("%w: %s: piece %d: strides too large", ErrRows, t, i)
+	}
+	part := (elems-1)*elem + size       // of a row, in one head
+	head := (p.Count-1)*row + part      // of all rows, in one head
+	whole := (heads - 1) * p.HeadStride // from the first head to the last
+	if heads == 1 {
+		whole = 0
+	}
+	if p.Count > 1 && row < part && elem < (p.Count-1)*row+size {
+		return fmt.Errorf("%w: %s: piece %d: rows of stride %d and elements of stride %d overlap", ErrRows, t, i, row, elem)
+	}
+	if heads > 1 && p.HeadStride < head && (p.HeadStride < part || row < whole+part) {
+		return fmt.Errorf("%w: %s: piece %d: %d heads of stride %d and rows of stride %d overlap", ErrRows, t, i, heads, p.HeadStride, row)
+	}
+	if need := whole + head; len(p.Mem) < need {
+		return fmt.Errorf("%w: %s: piece %d has %d bytes, its %d rows need %d", ErrRows, t, i, len(p.Mem), p.Count, need)
 	}
 	return nil
 }

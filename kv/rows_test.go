@@ -17,10 +17,9 @@ func visit(t kv.Tensor, r kv.TensorRows, f func(piece int, at int, element []byt
 	size, elems := t.DType.GroupBytes(), t.Width/t.DType.Group()
 	for i, p := range r.Pieces {
 		mem := p.Mem[:len(p.Mem):len(p.Mem)]
-		row, elem := p.Strides(t)
 		for j := range p.Count {
 			for e := range elems {
-				at := j*row + e*elem
+				at := p.At(t, j, e)
 				f(i, at, mem[at:at+size])
 			}
 		}
@@ -48,12 +47,13 @@ func drawLayout(t *rapid.T, tensor kv.Tensor) (kv.TensorRows, []byte) {
 	fill := byte(0)
 	for range rapid.IntRange(0, 4).Draw(t, "pieces") {
 		p := kv.Piece{Count: rapid.IntRange(0, 12).Draw(t, "rows")}
-		kinds := []string{"packed", "padded"}
+		kinds := []string{"packed", "padded", "head-major", "heads apart"}
 		if tensor.DType.Group() == 1 {
 			kinds = append(kinds, "channel-major", "spread")
 		}
 		slack := rapid.IntRange(0, 5).Draw(t, "slack")
 		row, elem := elems*size, size
+		end := 0 // of what is laid out
 		switch rapid.SampledFrom(kinds).Draw(t, "layout") {
 		case "packed":
 			if rapid.Bool().Draw(t, "said") {
@@ -72,15 +72,33 @@ func drawLayout(t *rapid.T, tensor kv.Tensor) (kv.TensorRows, []byte) {
 			elem += slack
 			row = elems * elem
 			p.RowStride, p.ElemStride = row, elem
+		case "head-major":
+			p.Heads = drawHeads(t, elems)
+			row /= p.Heads
+			if slack > 0 {
+				row += slack
+				p.RowStride = row
+			}
+			p.HeadStride = (p.Count + slack) * row
+			end = (p.Heads - 1) * p.HeadStride
+			elems /= p.Heads
+		case "heads apart":
+			p.Heads = drawHeads(t, elems)
+			p.HeadStride = row/p.Heads + slack
+			row = p.Heads * p.HeadStride
+			p.RowStride = row
+			end = (p.Heads - 1) * p.HeadStride
+			elems /= p.Heads
 		}
 		if p.Count > 0 {
-			p.Mem = make([]byte, (p.Count-1)*row+(elems-1)*elem+size)
+			p.Mem = make([]byte, end+(p.Count-1)*row+(elems-1)*elem+size)
 		}
+		elems = tensor.Width / tensor.DType.Group()
 		for j := range p.Count {
 			for e := range elems {
 				for b := range size {
 					fill += 37
-					p.Mem[j*row+e*elem+b] = fill
+					p.Mem[p.At(tensor, j, e)+b] = fill
 					want = append(want, fill)
 				}
 			}
@@ -88,6 +106,11 @@ func drawLayout(t *rapid.T, tensor kv.Tensor) (kv.TensorRows, []byte) {
 		r.Pieces = append(r.Pieces, p)
 	}
 	return r, want
+}
+
+// drawHeads draws a number of heads for rows of so many elements.
+func drawHeads(t *rapid.T, elems int) int {
+	return rapid.SampledFrom([]int{1, 2, 3, 4, elems}).Filter(func(n int) bool { return elems%n == 0 }).Draw(t, "heads")
 }
 
 // Every layout is accepted, reads as the packed rows, and is refused when one byte is missing.
@@ -192,6 +215,7 @@ func TestRowsValidateIsEnough(t *testing.T) {
 				Mem:       make([]byte, rapid.SampledFrom([]int{3000, 3000, 200, 40, 1, 0}).Draw(t, "bytes")),
 				Count:     odd.Draw(t, "rows"),
 				RowStride: odd.Draw(t, "row stride"), ElemStride: odd.Draw(t, "element stride"),
+				Heads: rapid.OneOf(rapid.IntRange(0, 4), odd).Draw(t, "heads"), HeadStride: odd.Draw(t, "head stride"),
 			})
 		}
 		if err := r.Validate(tensor); err == nil {
@@ -243,6 +267,14 @@ func TestRowsOfDescriptor(t *testing.T) {
 		"rows overlap":       {kv.Rows{rows(kv.Piece{Mem: make([]byte, 99), Count: 2, RowStride: 6}), state, blob}, false},
 		"rows interleave":    {kv.Rows{rows(kv.Piece{Mem: make([]byte, 99), Count: 2, RowStride: 4, ElemStride: 4}), state, blob}, false},
 		"rows backwards":     {kv.Rows{rows(kv.Piece{Mem: make([]byte, 99), Count: 2, RowStride: -8}), state, blob}, false},
+		"heads overlap":      {kv.Rows{rows(kv.Piece{Mem: make([]byte, 99), Count: 3, Heads: 2, HeadStride: 10}), state, blob}, false},
+		"heads and rows":     {kv.Rows{rows(kv.Piece{Mem: make([]byte, 99), Count: 3, Heads: 2, HeadStride: 6, RowStride: 9}), state, blob}, false},
+		"no head stride":     {kv.Rows{rows(kv.Piece{Mem: make([]byte, 99), Count: 1, Heads: 2}), state, blob}, false},
+		"three of four":      {kv.Rows{rows(kv.Piece{Mem: make([]byte, 99), Count: 1, Heads: 3, HeadStride: 9}), state, blob}, false},
+		"negative heads":     {kv.Rows{rows(kv.Piece{Mem: make([]byte, 99), Count: 1, Heads: -2, HeadStride: 9}), state, blob}, false},
+		"heads of a blob":    {kv.Rows{k, state, {First: 8, Pieces: []kv.Piece{{Mem: make([]byte, 9), Count: 1, Heads: 2, HeadStride: 4}}}}, false},
+		"head-major":         {kv.Rows{rows(kv.Piece{Mem: make([]byte, 24), Count: 3, Heads: 2, HeadStride: 12}), state, blob}, true},
+		"a byte short":       {kv.Rows{rows(kv.Piece{Mem: make([]byte, 23), Count: 3, Heads: 2, HeadStride: 12}), state, blob}, false},
 		"the wrong position": {kv.Rows{k, {First: -8, Pieces: []kv.Piece{one}}, blob}, false},
 	} {
 		err := c.rows.Validate(&d)

@@ -82,7 +82,7 @@ func (e *groupEncoder) checksum(end int) {
 }
 
 func (e *groupEncoder) piece(t kv.Tensor, p kv.Piece) {
-	row, elem := p.Strides(t)
+	row, _ := p.Strides(t)
 	rowBytes := t.RowBytes()
 	switch {
 	case packed(p, t):
@@ -92,11 +92,11 @@ func (e *groupEncoder) piece(t kv.Tensor, p kv.Piece) {
 			e.run(p.Mem[r*row:][:rowBytes])
 		}
 	default:
-		step, pitch, size := min(staging(t), p.Count), rowBytes+stagedGap, t.DType.GroupBytes()
+		step, pitch := min(staging(t), p.Count), rowBytes+stagedGap
 		buf := getBuffer(step * pitch)
 		for r := 0; r < p.Count; r += step {
 			n := min(step, p.Count-r)
-			copyElements(buf.b, pitch, size, p.Mem[r*row:], row, elem, n, t.Width, size)
+			gatherApart(buf.b, pitch, t, p, r, n)
 			for i := range n {
 				e.run(buf.b[i*pitch:][:rowBytes])
 			}
@@ -155,16 +155,15 @@ func (e *groupEncoder) originals(t kv.Tensor, src kv.TensorRows, indexes, n int)
 		if p.Count == 0 {
 			continue
 		}
-		row, elem := p.Strides(t)
 		for ; i < n && int(exc.at(i)) < (first+p.Count)*perRow; i++ {
 			g := int(exc.at(i))
-			mem := p.Mem[(g/perRow-first)*row+g%perRow*e.values*elem:]
-			end := len(e.dst)
-			e.dst = e.dst[:end+e.elements]
+			row, value := g/perRow-first, g%perRow*e.values
 			if elementsPacked(p, t) {
-				copy(e.dst[end:], mem[:e.elements])
-			} else {
-				copyElements(e.dst[end:], 0, size, mem, 0, elem, 1, e.values, size)
+				e.dst = append(e.dst, p.Mem[p.At(t, row, value):][:e.elements]...)
+				continue
+			}
+			for v := value; v < value+e.values; v++ {
+				e.dst = append(e.dst, p.Mem[p.At(t, row, v):][:size]...)
 			}
 		}
 		first += p.Count
@@ -211,7 +210,7 @@ type groupDecoder struct {
 }
 
 func (d *groupDecoder) piece(t kv.Tensor, p kv.Piece) {
-	row, elem := p.Strides(t)
+	row, _ := p.Strides(t)
 	rowBytes := t.RowBytes()
 	switch {
 	case packed(p, t):
@@ -221,14 +220,14 @@ func (d *groupDecoder) piece(t kv.Tensor, p kv.Piece) {
 			d.run(p.Mem[r*row:][:rowBytes], d.how.stream)
 		}
 	default:
-		step, pitch, size := min(staging(t), p.Count), rowBytes+stagedGap, t.DType.GroupBytes()
+		step, pitch := min(staging(t), p.Count), rowBytes+stagedGap
 		buf := getBuffer(step * pitch)
 		for r := 0; r < p.Count; r += step {
 			n := min(step, p.Count-r)
 			for i := range n {
 				d.run(buf.b[i*pitch:][:rowBytes], false)
 			}
-			copyElements(p.Mem[r*row:], row, elem, buf.b, pitch, size, n, t.Width, size)
+			scatterApart(p, t, r, n, buf.b, pitch)
 		}
 		buf.release()
 	}

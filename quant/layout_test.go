@@ -18,7 +18,7 @@ type memory struct {
 	rows kv.TensorRows
 }
 
-// drawMemory lays n rows out: pieces of any number of rows, each packed, with gaps between rows, with gaps between
+// drawMemory lays n rows out: pieces of any number of rows, each packed, in heads, with gaps between rows, with gaps between
 // elements, or channel-major.
 func drawMemory(rt *rapid.T, t kv.Tensor, n int) memory {
 	m := memory{t: t}
@@ -29,8 +29,9 @@ func drawMemory(rt *rapid.T, t kv.Tensor, n int) memory {
 			p.Count = rapid.IntRange(0, left).Draw(rt, "rows of piece")
 		}
 		gap := rapid.IntRange(0, 9).Draw(rt, "gap")
-		kind := rapid.SampledFrom([]string{"packed", "packed", "row gaps", "channel-major", "element gaps"}).Draw(rt, "layout")
-		if t.DType.Group() > 1 && kind != "packed" {
+		kind := rapid.SampledFrom([]string{"packed", "packed", "row gaps", "channel-major", "element gaps", "head-major", "heads apart", "heads channel-major"}).Draw(rt, "layout")
+		heads := rapid.SampledFrom([]int{1, 2, 3, 4, elems}).Filter(func(n int) bool { return elems%n == 0 }).Draw(rt, "heads")
+		if t.DType.Group() > 1 && (kind == "channel-major" || kind == "element gaps" || kind == "heads channel-major") {
 			kind = "row gaps"
 		}
 		switch kind {
@@ -42,11 +43,20 @@ func drawMemory(rt *rapid.T, t kv.Tensor, n int) memory {
 		case "element gaps":
 			p.ElemStride = size + gap
 			p.RowStride = elems*p.ElemStride + gap
+		case "head-major":
+			p.Heads, p.RowStride = heads, elems/heads*size+gap
+			p.HeadStride = max(p.Count, 1)*p.RowStride + gap
+		case "heads apart":
+			p.Heads, p.HeadStride = heads, elems/heads*size+gap
+			p.RowStride = heads*p.HeadStride + gap
+		case "heads channel-major":
+			p.Heads, p.RowStride = heads, size+gap
+			p.ElemStride = max(p.Count, 1)*p.RowStride + gap
+			p.HeadStride = elems / heads * p.ElemStride
 		}
-		row, elem := p.Strides(t)
 		need := 0
 		if p.Count > 0 {
-			need = (p.Count-1)*row + (elems-1)*elem + size
+			need = p.At(t, p.Count-1, elems-1) + size
 		}
 		p.Mem = bytes.Repeat([]byte{canary}, need+rapid.IntRange(0, 5).Draw(rt, "slack"))
 		m.rows.Pieces = append(m.rows.Pieces, p)
@@ -59,10 +69,9 @@ func drawMemory(rt *rapid.T, t kv.Tensor, n int) memory {
 func (m memory) each(fn func(elem []byte)) {
 	size := m.t.DType.GroupBytes()
 	for _, p := range m.rows.Pieces {
-		row, elem := p.Strides(m.t)
 		for r := range p.Count {
 			for e := range m.t.Width / m.t.DType.Group() {
-				fn(p.Mem[r*row+e*elem:][:size])
+				fn(p.Mem[p.At(m.t, r, e):][:size])
 			}
 		}
 	}

@@ -10,6 +10,9 @@ import (
 
 // elementsPacked reports whether the elements of a row lie one after the other.
 func elementsPacked(p kv.Piece, t kv.Tensor) bool {
+	if p.Heads > 1 {
+		return false
+	}
 	_, elem := p.Strides(t)
 	return elem == t.DType.GroupBytes() || t.Width == t.DType.Group()
 }
@@ -49,8 +52,8 @@ func scatterRows(dst kv.TensorRows, t kv.Tensor, src []byte) {
 
 // gather copies n rows of p, from row first, to dst, packed. It returns their size.
 func gather(dst []byte, t kv.Tensor, p kv.Piece, first, n int) int {
-	row, elem := p.Strides(t)
-	size, rowBytes := t.DType.GroupBytes(), t.RowBytes()
+	row, _ := p.Strides(t)
+	rowBytes := t.RowBytes()
 	mem := p.Mem[first*row:]
 	switch {
 	case packed(p, t):
@@ -60,15 +63,49 @@ func gather(dst []byte, t kv.Tensor, p kv.Piece, first, n int) int {
 			copy(dst[r*rowBytes:(r+1)*rowBytes], mem[r*row:])
 		}
 	default:
-		copyElements(dst, rowBytes, size, mem, row, elem, n, t.Width, size)
+		gatherApart(dst, rowBytes, t, p, first, n)
 	}
 	return n * rowBytes
 }
 
+// gatherApart is gather for rows that are not in one stretch each, into rows that are pitch bytes apart.
+func gatherApart(dst []byte, pitch int, t kv.Tensor, p kv.Piece, first, n int) {
+	row, elem := p.Strides(t)
+	size, heads := t.DType.GroupBytes(), max(p.Heads, 1)
+	part := t.RowBytes() / heads
+	for h := range heads {
+		to, from := dst[h*part:], p.Mem[h*p.HeadStride+first*row:]
+		if elem != size {
+			copyElements(to, pitch, size, from, row, elem, n, t.Width/heads, size)
+			continue
+		}
+		for r := range n {
+			copy(to[r*pitch:][:part], from[r*row:])
+		}
+	}
+}
+
+// scatterApart is its opposite.
+func scatterApart(p kv.Piece, t kv.Tensor, first, n int, src []byte, pitch int) {
+	row, elem := p.Strides(t)
+	size, heads := t.DType.GroupBytes(), max(p.Heads, 1)
+	part := t.RowBytes() / heads
+	for h := range heads {
+		to, from := p.Mem[h*p.HeadStride+first*row:], src[h*part:]
+		if elem != size {
+			copyElements(to, row, elem, from, pitch, size, n, t.Width/heads, size)
+			continue
+		}
+		for r := range n {
+			copy(to[r*row:][:part], from[r*pitch:])
+		}
+	}
+}
+
 // scatter fills n rows of p, from row first, with packed rows. It returns their size.
 func scatter(p kv.Piece, t kv.Tensor, first, n int, src []byte) int {
-	row, elem := p.Strides(t)
-	size, rowBytes := t.DType.GroupBytes(), t.RowBytes()
+	row, _ := p.Strides(t)
+	rowBytes := t.RowBytes()
 	mem := p.Mem[first*row:]
 	switch {
 	case packed(p, t):
@@ -78,7 +115,7 @@ func scatter(p kv.Piece, t kv.Tensor, first, n int, src []byte) int {
 			copy(mem[r*row:], src[r*rowBytes:(r+1)*rowBytes])
 		}
 	default:
-		copyElements(mem, row, elem, src, rowBytes, size, n, t.Width, size)
+		scatterApart(p, t, first, n, src, rowBytes)
 	}
 	return n * rowBytes
 }

@@ -29,17 +29,15 @@ func zero(t kv.Tensor, rows kv.TensorRows, from int) {
 			clear(p.Mem)
 			continue
 		}
-		row, elem := p.Strides(t)
+		_, elem := p.Strides(t)
 		size, elems := t.DType.GroupBytes(), t.Width/t.DType.Group()
 		for r := max(0, from-pos); r < p.Count; r++ {
-			at := r * row
+			run := 1 // elements that lie one after the other
 			if elem == size {
-				clear(p.Mem[at : at+elems*size])
-				continue
+				run = elems / max(p.Heads, 1)
 			}
-			for range elems {
-				clear(p.Mem[at : at+size])
-				at += elem
+			for e := 0; e < elems; e += run {
+				clear(p.Mem[p.At(t, r, e):][:run*size])
 			}
 		}
 		pos += p.Count

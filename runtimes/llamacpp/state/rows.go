@@ -166,12 +166,12 @@ func Pack(t kv.Tensor, r kv.TensorRows) []byte {
 	for _, p := range r.Pieces {
 		row, elem := p.Strides(t)
 		for i := range p.Count {
-			if elem == size {
+			if elem == size && p.Heads <= 1 {
 				out = append(out, p.Mem[i*row:][:t.RowBytes()]...)
 				continue
 			}
 			for j := range elems {
-				out = append(out, p.Mem[i*row+j*elem:][:size]...)
+				out = append(out, p.Mem[p.At(t, i, j):][:size]...)
 			}
 		}
 	}

@@ -25,6 +25,7 @@ func TestKindsOfCaches(t *testing.T) {
 		{"without flash attention", nil, []string{"-fa", "off"}, true},
 		{"streams", nil, []string{"--no-kv-unified"}, true},
 		{"slots keep", nil, []string{"--cache-ram", "0"}, true},
+		{"experts", ggufgen.WithText(ggufgen.Mixtral(1, 2, 64)), nil, true},
 		{"windows", ggufgen.WithText(ggufgen.Gemma3(1, 6, 32, 64)), nil, false},
 		{"latents", ggufgen.WithText(ggufgen.DeepSeek2(1, 2)), nil, true},
 		{"hybrid", ggufgen.WithText(ggufgen.FalconH1(1, 2)), nil, false},

@@ -44,6 +44,24 @@ func feedForward(w *Writer, i, embed, ff int) {
 	w.Matrix(block(i, "ffn_down"), ff, embed)
 }
 
+// experts is a feedForward of many, of which a router picks some for each token.
+func experts(w *Writer, i, embed, ff, all int) {
+	w.Ones(block(i, "ffn_norm"), embed)
+	w.Matrix(block(i, "ffn_gate_inp"), embed, all)
+	w.Matrix(block(i, "ffn_gate_exps"), embed, ff, all)
+	w.Matrix(block(i, "ffn_up_exps"), embed, ff, all)
+	w.Matrix(block(i, "ffn_down_exps"), ff, embed, all)
+}
+
+// Mixtral is LLaMA with a mixture of experts in place of each feed-forward network: 8, of which a token takes 2.
+func Mixtral(seed uint64, layers, headDim int) []byte {
+	const all, used = 8, 2
+	return llamaOf(seed, layers, headDim, func(w *Writer) {
+		w.Uint("llama.expert_count", all)
+		w.Uint("llama.expert_used_count", used)
+	}, func(w *Writer, i, embed, ff int) { experts(w, i, embed, ff, all) })
+}
+
 // LLaMA is plain attention with grouped queries: 4 heads of headDim share 2 KV heads.
 func LLaMA(seed uint64, layers, headDim int) []byte {
 	return llama(seed, layers, headDim, func(*Writer) {})
@@ -60,6 +78,11 @@ func LongRoPE(seed uint64, layers, headDim, original int) []byte {
 }
 
 func llama(seed uint64, layers, headDim int, more func(*Writer)) []byte {
+	return llamaOf(seed, layers, headDim, more, feedForward)
+}
+
+// llamaOf is llama with another network behind the attention of each layer.
+func llamaOf(seed uint64, layers, headDim int, more func(*Writer), network func(w *Writer, i, embed, ff int)) []byte {
 	const arch, heads, kvHeads, embed, ff = "llama", 4, 2, 128, 192
 	w := common(arch, seed, layers, embed, ff)
 	w.Uint(arch+".attention.head_count", heads)
@@ -75,7 +98,7 @@ func llama(seed uint64, layers, headDim int, more func(*Writer)) []byte {
 		w.Matrix(block(i, "attn_k"), embed, kvHeads*headDim)
 		w.Matrix(block(i, "attn_v"), embed, kvHeads*headDim)
 		w.Matrix(block(i, "attn_output"), heads*headDim, embed)
-		feedForward(w, i, embed, ff)
+		network(w, i, embed, ff)
 	}
 	return w.Bytes()
 }

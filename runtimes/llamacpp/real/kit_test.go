@@ -78,6 +78,7 @@ func architectures() []architecture {
 		{"window, q8_0", window, llama.ContextOptions{FlashAttention: ref(true), CacheK: &q8, CacheV: &q8}, llamacpp.Rows},
 		{"window, all cells kept", window, llama.ContextOptions{FullWindow: true}, llamacpp.Rows},
 		{"window, two streams", window, llama.ContextOptions{Sequences: 2}, llamacpp.Rows},
+		{"experts (llama)", func() []byte { return ggufgen.Mixtral(9, 3, 64) }, llama.ContextOptions{}, llamacpp.Rows},
 		{"latent (deepseek2)", func() []byte { return ggufgen.DeepSeek2(3, 3) }, llama.ContextOptions{}, llamacpp.Rows},
 		{"recurrent (mamba)", func() []byte { return ggufgen.Mamba(4, 2) }, llama.ContextOptions{}, llamacpp.Opaque},
 		{"hybrid (jamba)", hybrid, llama.ContextOptions{}, llamacpp.Hybrid},

@@ -154,6 +154,46 @@ func BenchmarkChannelMajor(b *testing.B) {
 	})
 }
 
+// BenchmarkHeadMajor has the rows of 8 heads of 128 values token by token, and head by head in a cache of 4,096 tokens.
+func BenchmarkHeadMajor(b *testing.B) {
+	const positions, heads = 4096, 8
+	t := benchTensor(kv.F16)
+	mem := make([]byte, positions*2*benchWidth)
+	for _, c := range []Codec{Raw, Q8_0} {
+		stored, p, err := Encode(nil, c, None, t, kv.Packed(0, benchRows, normalRows(kv.F16, benchRows, benchWidth, 1)), 0)
+		if err != nil {
+			b.Fatal(err)
+		}
+		dst, row := make([]byte, 0, 2*len(stored)), 2*benchWidth
+		for name, piece := range map[string]kv.Piece{
+			"tokens": {Count: benchRows, RowStride: row},
+			"heads":  {Count: benchRows, RowStride: row / heads, Heads: heads, HeadStride: positions * row / heads},
+		} {
+			pieces := []kv.Piece{piece}
+			rows := kv.TensorRows{Pieces: pieces}
+			at := func(i int) []byte { return mem[i%(positions/benchRows)*benchRows*piece.RowStride:] }
+			b.Run(fmt.Sprintf("decode/%s/%s", c, name), func(b *testing.B) {
+				b.SetBytes(benchRows * benchWidth * 2)
+				for i := 0; b.Loop(); i++ {
+					pieces[0].Mem = at(i)
+					if err := Decode(rows, t, p, stored, 0); err != nil {
+						b.Fatal(err)
+					}
+				}
+			})
+			b.Run(fmt.Sprintf("encode/%s/%s", c, name), func(b *testing.B) {
+				b.SetBytes(benchRows * benchWidth * 2)
+				for i := 0; b.Loop(); i++ {
+					pieces[0].Mem = at(i)
+					if _, _, err := Encode(dst[:0], c, None, t, rows, 0); err != nil {
+						b.Fatal(err)
+					}
+				}
+			})
+		}
+	}
+}
+
 // Whole restores and puts, from memory to memory: 256 MiB of f16 rows in planes of 64 rows x 1,024, warm buffers, on one
 // and on two goroutines. Divide by "copy" of the same run, which copies the same rows: bytes are those of the rows.
 const (

@@ -128,6 +128,8 @@ typedef struct dormouse_piece {
 	size_t count;       /* rows */
 	size_t row_stride;  /* bytes from one row to the next; 0: packed */
 	size_t elem_stride; /* bytes from one element to the next; 0: packed */
+	size_t heads;       /* memory of the shape (heads, rows, values): how many equal parts a row has; row_stride goes from row to row of one head. 0: one */
+	size_t head_stride; /* bytes from one head to the next */
 } dormouse_piece;
 
 /* The rows of the positions first, first+1, … of one tensor, piece after piece; no pieces: this tensor is left out. */

@@ -74,14 +74,16 @@ func rowsOf(m *db.Model, rows *C.dormouse_rows, n C.size_t) (kv.Rows, error) {
 		}
 		out[i].First = int(r.first)
 		for _, p := range pieces {
-			if p.count > 1<<31 || p.bytes > 1<<46 || p.row_stride > 1<<40 || p.elem_stride > 1<<40 {
-				return nil, fmt.Errorf("%w: tensor %d: a piece of %d rows in %d bytes, strides %d and %d", kv.ErrRows, i, p.count, p.bytes, p.row_stride, p.elem_stride)
+			if p.count > 1<<31 || p.bytes > 1<<46 || p.row_stride > 1<<40 || p.elem_stride > 1<<40 || p.heads > 1<<31 || p.head_stride > 1<<40 {
+				return nil, fmt.Errorf("%w: tensor %d: a piece of %d rows of %d heads in %d bytes, strides %d, %d and %d", kv.ErrRows, i,
+					p.count, p.heads, p.bytes, p.row_stride, p.elem_stride, p.head_stride)
 			}
 			if p.mem == nil && p.bytes > 0 {
 				return nil, badArgument("tensor %d: mem is null", i)
 			}
 			out[i].Pieces = append(out[i].Pieces, kv.Piece{
 				Mem: unsafe.Slice((*byte)(p.mem), int(p.bytes)), Count: int(p.count), RowStride: int(p.row_stride), ElemStride: int(p.elem_stride),
+				Heads: int(p.heads), HeadStride: int(p.head_stride),
 			})
 		}
 	}

@@ -6,7 +6,7 @@ import (
 	"github.com/dormousekv/dormouse/kv"
 )
 
-// Four ways in which a cache may hold the rows of a tensor. docs/embedding.md shows them.
+// Five ways in which a cache may hold the rows of a tensor. docs/embedding.md shows them.
 func ExampleTensorRows() {
 	tensor := kv.Tensor{Role: kv.RoleV, DType: kv.F16, Width: 64}
 	const n, cells, page = 100, 256, 32 // tokens that are there; tokens that the cache has room for; tokens in a page
@@ -28,10 +28,15 @@ func ExampleTensorRows() {
 		paged.Pieces = append(paged.Pieces, kv.Piece{Mem: pages[at/page], Count: min(page, n-at)})
 	}
 
-	for _, rows := range []kv.TensorRows{packed, strided, transposed, paged} {
+	// Head by head: all tokens of the first head, then all tokens of the second, …
+	const heads = 4
+	byHead := kv.TensorRows{Pieces: []kv.Piece{{Mem: mem, Count: n, Heads: heads, HeadStride: cells * row / heads}}}
+
+	for _, rows := range []kv.TensorRows{packed, strided, transposed, paged, byHead} {
 		fmt.Println(rows.Count(), rows.Validate(tensor))
 	}
 	// Output:
+	// 100 <nil>
 	// 100 <nil>
 	// 100 <nil>
 	// 100 <nil>

@@ -51,7 +51,10 @@ class Prompt(Sized):
 
 
 class Piece(c.Structure):
-    _fields_ = [("mem", c.c_void_p), ("bytes", c.c_size_t), ("count", c.c_size_t), ("row_stride", c.c_size_t), ("elem_stride", c.c_size_t)]
+    _fields_ = [
+        ("mem", c.c_void_p), ("bytes", c.c_size_t), ("count", c.c_size_t), ("row_stride", c.c_size_t), ("elem_stride", c.c_size_t),
+        ("heads", c.c_size_t), ("head_stride", c.c_size_t),
+    ]  # fmt: skip
 
 
 class Rows(c.Structure):

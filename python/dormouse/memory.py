@@ -210,7 +210,7 @@ def rows_of(hold: ExitStack, tensors: Sequence[Tensor], rows: AllRows, write: bo
         else:
             shape.append((0, 0))
     if apart:
-        starts = [at for at in said[::5] if at]
+        starts = [at for at in said[:: len(lib.Piece._fields_)] if at]
         if len(set(starts)) < len(starts):
             raise BadRows("two tensors have the same memory, as in [array] * n: what is restored into one would be lost in the other", 21)
     hold.callback(views.clear)
@@ -237,11 +237,11 @@ def _stacked(views: list[object], said: list[int], tensors: Sequence[Tensor], ro
     views.append(view)
     at, size = c.addressof(c.c_char.from_buffer(view)), view.nbytes // count
     for i in range(count):
-        said += (at + i * size, size, n, 0, 0)
+        said += (at + i * size, size, n, 0, 0, 0, 0)
     return True
 
 
-def _packed(views: list[object], tensor: Tensor, given: object) -> tuple[int, int, int, int, int] | None:
+def _packed(views: list[object], tensor: Tensor, given: object) -> tuple[int, int, int, int, int, int, int] | None:
     """The fields of a dormouse_piece of an array of the most common kind, quickly: rows are given for each tensor of each call."""
     try:
         view = memoryview(given)  # type: ignore[arg-type]
@@ -253,11 +253,12 @@ def _packed(views: list[object], tensor: Tensor, given: object) -> tuple[int, in
     if shape[1] != tensor.width:
         return None
     views.append(view)
-    return c.addressof(c.c_char.from_buffer(view)), view.nbytes, shape[0], 0, 0
+    return c.addressof(c.c_char.from_buffer(view)), view.nbytes, shape[0], 0, 0, 0, 0
 
 
-def _piece(hold: ExitStack, tensor: Tensor, given: object, write: bool) -> tuple[int, int, int, int, int]:
-    """The fields of a dormouse_piece of an array of shape (n, width) of the tensor's dtype, or (n, row_bytes) of uint8, with any strides that C can say."""
+def _piece(hold: ExitStack, tensor: Tensor, given: object, write: bool) -> tuple[int, int, int, int, int, int, int]:
+    """The fields of a dormouse_piece of an array of shape (n, width) or (heads, n, width / heads) of the tensor's dtype, or (n, row_bytes) of uint8, with any
+    strides that C can say."""
     view = _view(hold, str(tensor), given)
     kind = _plain(view)
     got = f"an array of {_WORDS.get(kind, kind)} of shape {view.shape}"
@@ -273,21 +274,24 @@ def _piece(hold: ExitStack, tensor: Tensor, given: object, write: bool) -> tuple
         raise bad("its values are in the order of bytes of other machines")
     if not as_bytes and kind not in tuple(_FORMATS.get(tensor.dtype, "")):
         raise bad(f"expected {tensor.dtype} or uint8")
-    if view.ndim != 2:
-        raise bad("expected two dimensions, rows and values")
-    (n, width), (row, elem) = view.shape or (), view.strides or ()
+    if view.ndim not in (2, 3):
+        raise bad("expected two dimensions, rows and values, or three: heads, rows and values")
+    (n, width), (row, elem) = (view.shape or ())[-2:], (view.strides or ())[-2:]
+    heads, head = ((view.shape or ())[0], (view.strides or ())[0]) if view.ndim == 3 else (1, 0)
     want = tensor.row_bytes if as_bytes else tensor.width
-    if width != want and want > 0:
-        raise bad(f"expected rows of {want}")
+    if heads * width != want and (want > 0 or view.ndim == 3):
+        raise bad(f"expected rows of {want}" if view.ndim == 2 else f"expected heads with {want} values of a row together")
     if n == 0 or width == 0:
-        return 0, 0, n if width else 0, 0, 0
+        return 0, 0, n if width else 0, 0, 0, 0, 0
     if width == 1:
         elem = view.itemsize
     if n == 1:
         row = max(width * elem, 1)
-    if row <= 0 or elem <= 0:
-        raise bad(f"strides of {row} and {elem} bytes: C has positive ones only")
+    if heads == 1:
+        head = 0
+    if row <= 0 or elem <= 0 or head < 0:
+        raise bad(f"strides of {view.strides} bytes: C has positive ones only")
     if as_bytes and elem != 1:
         raise bad("the bytes of a row are not one after the other")
-    span = (n - 1) * row + (width - 1) * elem + view.itemsize
-    return address(view), span, n, row, size if as_bytes else elem
+    span = (heads - 1) * head + (n - 1) * row + (width - 1) * elem + view.itemsize
+    return address(view), span, n, row, size if as_bytes else elem, heads if heads > 1 else 0, head

@@ -31,7 +31,7 @@ int main(int argc, char **argv) {
 	dormouse_piece pieces[DOOR_TENSORS];
 	int32_t tokens[TOKENS];
 	for (int t = 0; t < DOOR_TENSORS; t++) {
-		pieces[t] = (dormouse_piece){mem + (size_t)t * EACH, EACH, TOKENS, 0, 0};
+		pieces[t] = (dormouse_piece){mem + (size_t)t * EACH, EACH, TOKENS, 0, 0, 0, 0};
 		rows[t] = (dormouse_rows){0, &pieces[t], 1};
 	}
 	for (int i = 0; i < TOKENS; i++) tokens[i] = i;

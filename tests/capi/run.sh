@@ -22,12 +22,13 @@ missing=$(nm -D --defined-only "$lib/lib/libdormouse.so" | awk '$2 == "T" {print
 
 flags="-std=c11 -D_GNU_SOURCE -Wall -Wextra -Werror -g -I$lib/include"
 link="-L$lib/lib -ldormouse -lpthread -Wl,-rpath,$lib/lib"
-for f in functions lists fuzz kill; do cc $flags "$here/$f.c" -o "$tmp/$f" $link; done
+for f in functions lists heads fuzz kill; do cc $flags "$here/$f.c" -o "$tmp/$f" $link; done
 c++ -std=c++17 -Wall -Wextra -Werror -g -I"$lib/include" "$here/story.cpp" -o "$tmp/story" $link
 
 say "C, C++"
 "$tmp/functions" "$tmp/s1"
 "$tmp/lists" "$tmp/s9"
+"$tmp/heads" "$tmp/s11"
 "$tmp/story" "$tmp/s2"
 
 say "the static library, and AddressSanitizer on the C side"
@@ -35,6 +36,8 @@ cc $flags -fsanitize=address,undefined "$here/functions.c" -o "$tmp/static" "$li
 "$tmp/static" "$tmp/s3"
 cc $flags -fsanitize=address,undefined "$here/lists.c" -o "$tmp/static_lists" "$lib/lib/libdormouse.a" -lpthread -lresolv
 "$tmp/static_lists" "$tmp/s10"
+cc $flags -fsanitize=address,undefined "$here/heads.c" -o "$tmp/static_heads" "$lib/lib/libdormouse.a" -lpthread -lresolv
+"$tmp/static_heads" "$tmp/s12"
 cc $flags -fsanitize=address,undefined "$here/fuzz.c" -o "$tmp/fuzzed" "$lib/lib/libdormouse.a" -lpthread -lresolv
 
 say "valgrind"

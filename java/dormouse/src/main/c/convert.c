@@ -139,6 +139,7 @@ dormouse_rows *rows_of(given *g, jobjectArray memory, jlongArray shape, size_t *
 			}
 			p->mem = mem + s[i], p->bytes = (size_t)s[i + 1], p->count = (size_t)s[i + 2];
 			p->row_stride = (size_t)s[i + 3], p->elem_stride = (size_t)s[i + 4];
+			p->heads = p->head_stride = 0;
 		}
 	}
 	*n = (size_t)tensor;

@@ -116,6 +116,13 @@ func rawPiece(p kv.Piece, t kv.Tensor, src []byte, how reading, sum uint32) uint
 		for r := range p.Count {
 			sum = how.copy(p.Mem[r*row:][:rowBytes], src[r*rowBytes:][:rowBytes], sum)
 		}
+	case partsPacked(p, t):
+		part := rowBytes / p.Heads
+		for r := range p.Count {
+			for h := range p.Heads {
+				sum = how.copy(p.Mem[h*p.HeadStride+r*row:][:part], src[r*rowBytes+h*part:][:part], sum)
+			}
+		}
 	default:
 		step := staging(t)
 		for r := 0; r < p.Count; r += step {

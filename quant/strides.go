@@ -17,6 +17,12 @@ func elementsPacked(p kv.Piece, t kv.Tensor) bool {
 	return elem == t.DType.GroupBytes() || t.Width == t.DType.Group()
 }
 
+// partsPacked reports whether the elements of a row lie one after the other in each of its heads.
+func partsPacked(p kv.Piece, t kv.Tensor) bool {
+	_, elem := p.Strides(t)
+	return p.Heads > 1 && elem == t.DType.GroupBytes()
+}
+
 // packed reports whether the piece is one stretch of memory.
 func packed(p kv.Piece, t kv.Tensor) bool {
 	row, _ := p.Strides(t)

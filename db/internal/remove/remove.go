@@ -1,4 +1,3 @@
-// Package remove deletes for good: a prefix with all that continues it, a scope, a version of a model.
 package remove
 
 import (

@@ -1,4 +1,3 @@
-// Package tally counts what a store did, and how long that took.
 package tally
 
 import (
